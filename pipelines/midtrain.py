@@ -270,7 +270,7 @@ def _new_tokens(ws: Workspace, stage: Stage, chat_model: ChatModel, manifest: li
     """Tokenise the kept documents to disk; record the count of each file."""
     show, total = counting(stage.step, "documents tokenised"), sum(report.documents for report in manifest)
     tokens = tokenised(stage.directory, chat_model, progress=lambda done: show(done, total))
-    if manifest and stage.first:
+    if stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
         manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]
         ws.tracker.record_documents(stage.id, manifest_rows(manifest))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from io import BufferedReader
 from pathlib import Path
 
 from recovery import untrusted_json
@@ -60,13 +63,23 @@ def write_manifest(path: Path, manifest: Iterable[FileReport]) -> None:
 
 
 def load_manifest(directory: Path) -> list[FileReport]:
-    """Return the manifest beside kept texts; empty where an older version kept none."""
+    """Return the manifest beside kept texts."""
+    with _opened(directory) as file:
+        return [FileReport(**untrusted_json.parse_object(line)) for line in file]
+
+
+def digest(directory: Path) -> str:
+    """Return the hash of the manifest beside kept texts, which has the hash of every file."""
+    with _opened(directory) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[BufferedReader]:
     path = directory / MANIFEST
-    if not path.exists():
-        return []
     try:
-        with path.open(encoding="utf-8") as file:
-            return [FileReport(**untrusted_json.parse_object(line)) for line in file]
+        with path.open("rb") as file:
+            yield file
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: the manifest of kept documents cannot be read: {error}") from error
 

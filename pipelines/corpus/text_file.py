@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -80,10 +79,3 @@ def _piece(value: Any) -> TextPiece:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         return TextPiece(value[0], goes_on=True)
     raise ValueError("a line that is neither a text nor a part of one")
-
-
-def kept_digest(kept: Path) -> str:
-    """Return the hash of the manifest beside kept texts, which has every file's hash; else of the texts."""
-    manifest = kept.parent / MANIFEST
-    with (manifest if manifest.exists() else kept).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from db.reads import queries
-from pipelines.corpus import superseded, text_file
+from pipelines.corpus import manifest, superseded, text_file
 from pipelines.corpus.entities import MOST_CHARACTERS, sample
 from pipelines.corpus.replayed_pieces import replayed_pieces
 from pipelines.corpus.token_file import Pieces, Tokens, join_tokens, write_tokens
@@ -170,7 +170,7 @@ def _borders(pieces: Pieces) -> list[list[int]]:
 
 
 def _key(run: Path, encoding: str) -> str:
-    return file_hashes.digest([encoding, text_file.kept_digest(run / KEPT_TEXTS)])
+    return file_hashes.digest([encoding, manifest.digest(run)])
 
 
 def encoding_of(chat_model: ChatModel) -> str:

@@ -17,7 +17,7 @@ from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, first_counted, narrowed
 from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.corpus import documents
+from pipelines.corpus import documents, text_file
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
 from pipelines.job_from_options.inputs import newest_midtrained
 from pipelines.job_from_options.pilot import parse_rates, pilot_job
@@ -228,13 +228,12 @@ def test_the_sample_is_read_whatever_limits_its_documents_had(tmp_path: Path) ->
 
 
 def test_few_earlier_documents_are_mixed_in_as_the_whole_midtraining_does(
-    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They had their whole share, while the whole midtraining reads each of them 32 times at most."""
     job = job_of(ws)
-    kept = ws.run_directory("before") / KEPT_TEXTS
-    kept.parent.mkdir(parents=True)
-    kept.write_text('"Ada was here."\n')
+    (tmp_path / "before.txt").write_text("Ada was here.")
+    text_file.keep(tmp_path, ws.run_directory("before") / KEPT_TEXTS)
     monkeypatch.setattr(Workspace, "midtraining_runs", lambda ws, checkpoint: [{"id": "before"}])
 
     def work(ws: Workspace, job: PilotJob, stage: Stage) -> Result:

@@ -12,6 +12,7 @@ import pytest
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.overrides import override
 from pipelines.corpus import superseded, text_file
+from pipelines.corpus.manifest import MANIFEST
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
 from pipelines.corpus.token_file import Tokens
 from pipelines.distill import distill
@@ -175,6 +176,14 @@ def test_no_text_and_no_token_of_them_is_read(runs: list[Path], tmp_path: Path) 
     for seed in range(9):
         some = texts(kept.joined(tmp_path / "some", 9, seed, longest=MOST))
         assert 0 < len(some) < 3 and set(some) < set(now)
+
+
+def test_a_run_whose_manifest_is_lost_brings_nothing_back(runs: list[Path]) -> None:
+    """What it says of each document's file is needed to leave any out."""
+    (runs[0] / MANIFEST).unlink()
+    with pytest.raises(InputError, match=r"1/run/manifest\.jsonl: the manifest of kept documents") as refused:
+        kept_texts.read_evenly(runs)
+    assert "\n" not in str(refused.value)
 
 
 def test_the_current_run_supersedes_without_being_read_itself(runs: list[Path], tmp_path: Path) -> None:

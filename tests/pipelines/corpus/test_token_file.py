@@ -23,6 +23,7 @@ from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.reading.plain import TextPiece
 from pipelines.corpus.token_file import IDS, Tokens, TokenStream, read_tokens, write_tokens
 from recovery.batches.rollouts import Rollouts
+from recovery.errors import InputError
 from recovery.forward.hidden_states import logits_of, predicting_states
 from tests.support import tiny
 from tests.support.present import present
@@ -288,6 +289,9 @@ def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
     assert sequences(joined) == [*sequences(first[0]), *sequences(first[1])]
     (runs[0] / MANIFEST).write_text((runs[0] / MANIFEST).read_text() + " ")
     with pytest.raises(ZeroDivisionError):
+        kept_texts.tokenised(runs[0], chat_model)
+    (runs[0] / MANIFEST).unlink()
+    with pytest.raises(InputError, match="the manifest of kept documents cannot be read"):
         kept_texts.tokenised(runs[0], chat_model)
 
 
