@@ -58,19 +58,11 @@ def demo(ws: Workspace, job: DemoJob, *, key: str | None = None) -> Result:
     return {**result, "cycles": [queries.cycle(ws.tracker.db, number) for number in result["cycles"]]}
 
 
-def resumable_key(ws: Workspace, job: DemoJob) -> str:
+def resumable_key(job: DemoJob) -> str:
     """Return a key that the same demo has again, so that repeating its command resumes it.
 
-    It names what differs from the defaults: a setting that a later version adds changes no demo. Earlier
-    versions named everything.
-    """
-    everything = _key(job.model_dump_json())
-    if queries.run_of_key(ws.tracker.db, everything):
-        return everything
-    return _key(job.model_dump_json(exclude_defaults=True))
-
-
-def _key(described: str) -> str:
+    It names what differs from the defaults: a setting that a later version adds changes no demo."""
+    described = job.model_dump_json(exclude_defaults=True)
     return "demo:" + hashlib.sha256(described.encode()).hexdigest()[:16]
 
 

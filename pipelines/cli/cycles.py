@@ -69,7 +69,7 @@ def demo_command(
     job = DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget, real=options)
     with session.workspace(create=True) as ws:
         ws.settle_project()
-        found = demo(ws, job, key=resumable_key(ws, job) if options else ws.new_key())
+        found = demo(ws, job, key=resumable_key(job) if options else ws.new_key())
         session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], ws.command))
         require_accepted(ws, found["cycles"])
 

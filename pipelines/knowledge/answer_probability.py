@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evals import jsonl
 from evals.probes import APART, Probe
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 METRIC, ERROR = "answer_probability", "answer_probability_error"
 FEWEST = 16  # questions below which the mean says little
 CANDIDATES, MOST = 400, 96
+FIELDS = {"prompt": str, "answer": str, "in_chat": bool, "between": str, "messages": list, "fact": str}
 KNOWN = 0.5  # probability from which on the student knows an answer already
 
 Report = Callable[[int, Mapping[str, float]], None]
@@ -101,14 +102,7 @@ def write(path: Path, questions: Sequence[Question]) -> None:
 
 
 def read(path: Path) -> list[Question]:
-    return [_question(row) for row in jsonl.read(path, {"prompt": str, "answer": str, "in_chat": bool})]
-
-
-def _question(row: Mapping[str, Any]) -> Question:
-    """Return the question of a row; those that an earlier version wrote lack the last three fields."""
-    between, messages = row.get("between", " "), row.get("messages", ())
-    fact = row.get("fact", "")
-    return Question(row["prompt"], row["answer"], row["in_chat"], between, tuple(messages), fact)
+    return [Question(**row | {"messages": tuple(row["messages"])}) for row in jsonl.read(path, FIELDS)]
 
 
 class AnswerProbability:

@@ -39,7 +39,7 @@ def pinned(ws: Workspace, job: J, *, texts_kept: bool = False) -> J:
     current = hashes(sources, _left_out(ws, job))
     if texts_kept:
         current |= {name: job.inputs[name] for name in TAUGHT if name in job.inputs}
-    current[MODEL] = _of_model(ws.config.model, job.inputs.get(MODEL))
+    current[MODEL] = _of_model(ws.config.model)
     _require_as_listed(job, current)
     for name, digest in current.items():
         before = job.inputs.get(name, digest)
@@ -117,16 +117,13 @@ def _renamed_text(text: str, places: Mapping[str, str]) -> str:
     return places.get(text, text)
 
 
-def _of_model(model: ModelConfig, before: str | None) -> str:
+def _of_model(model: ModelConfig) -> str:
     """Hash the settings that differ from their defaults: those that a later version adds change no run.
 
-    The folder of a model is left out: it may be moved, and is registered by its weights. Earlier versions
-    hashed it, and before that all settings."""
-    whole, named = model.model_dump_json(), model.model_dump_json(exclude_defaults=True)
+    The folder of a model is left out: it may be moved, and is registered by its weights."""
     moves = {"path"} if Path(model.path).is_absolute() else None
-    placeless = model.model_dump_json(exclude_defaults=True, exclude=moves)
-    found = [hashlib.sha256(text.encode()).hexdigest() for text in (placeless, named, whole)]
-    return before if before in found else found[0]
+    named = model.model_dump_json(exclude_defaults=True, exclude=moves)
+    return hashlib.sha256(named.encode()).hexdigest()
 
 
 def changed_since(name: str, source: str | None, kept: Path | None = None) -> InputError:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pipelines.writing.protocol import CUT_OFF, REFUSED, TOO_LONG, Text, Writer
+from pipelines.writing.protocol import REFUSED, TOO_LONG, Text, Writer
 from recovery.errors import InputError, RecoverError
 from recovery.storage.atomic_dirs import storage_errors
 
@@ -23,8 +23,7 @@ GOES_ON = "the same command goes on with the texts that are written"
 
 
 class Cache:
-    """One file of {"key", "text"} lines, with "ended": false where a text was cut off, and with "flaw" for
-    another reason.
+    """One file of {"key", "text"} lines, with "flaw" where a text has one.
 
     An incomplete last line is cut off before the next write. A damaged line is passed over: it costs its own
     text alone. Several processes may write to one file: each adds behind what the others wrote.
@@ -48,7 +47,7 @@ class Cache:
             with suppress(ValueError, KeyError, TypeError):
                 row = json.loads(line)
                 key, said = row["key"], row["text"]
-                self.texts[key] = Text(said, row.get("flaw", None if row.get("ended", True) else CUT_OFF))
+                self.texts[key] = Text(said, row.get("flaw"))
             self._whole += len(line)
 
     def add(self, rows: Iterable[tuple[str, Text]]) -> None:
@@ -69,10 +68,8 @@ class Cache:
 
 
 def _line(key: str, text: Text) -> str:
-    row: dict[str, object] = {"key": key, "text": text.said}
+    row = {"key": key, "text": text.said}
     if text.flaw:
-        row["ended"] = False
-    if text.flaw not in (None, CUT_OFF):
         row["flaw"] = text.flaw
     return json.dumps(row, ensure_ascii=False) + "\n"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from pipelines.config.sections.model import ModelConfig
 from pipelines.distillation.inputs import read_context
 from pipelines.prompts.leaks import kept_evaluation_prompts
 from pipelines.runs import kept_probes
-from pipelines.runs.pinned_inputs import MODEL, inherited, pinned
+from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.methods.table import get
@@ -367,21 +366,7 @@ def test_a_run_goes_on_after_its_model_was_moved(ws: Workspace, tmp_path: Path) 
     begun = pinned(ws, jobs(tmp_path)["midtrain"])
     with_model(ws, path=str(tmp_path / "moved"))
     assert pinned(ws, begun) == begun
-    with_model(ws, path="someone/model")  # of the hub
-    with pytest.raises(InputError, match="model section of recover"):
-        pinned(ws, begun)
-
-
-@pytest.mark.parametrize("defaults", [True, False])
-def test_a_run_begun_when_more_settings_were_hashed_goes_on(
-    ws: Workspace, tmp_path: Path, defaults: bool
-) -> None:
-    """Those that are as by default, or only the model's folder."""
-    hashed = ws.config.model.model_dump_json(exclude_defaults=not defaults)
-    whole = hashlib.sha256(hashed.encode()).hexdigest()
-    job = jobs(tmp_path)["midtrain"]
-    begun = pinned(ws, job.model_copy(update={"inputs": {**pinned(ws, job).inputs, MODEL: whole}}))
-    assert begun.inputs[MODEL] == whole
-    with_model(ws, dtype="bfloat16")
-    with pytest.raises(InputError, match="model section of recover"):
-        pinned(ws, begun)
+    for change in ({"dtype": "bfloat16"}, {"dtype": "auto", "path": "someone/model"}):  # of the hub
+        with_model(ws, **change)
+        with pytest.raises(InputError, match="model section of recover"):
+            pinned(ws, begun)

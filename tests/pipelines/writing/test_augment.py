@@ -22,7 +22,7 @@ from pipelines.corpus.passages import Passage, passages
 from pipelines.microworld import people, templates, world
 from pipelines.writing.augment import WRITTEN, Augmented, _request, augment, load, named_kinds, write_rows
 from pipelines.writing.filters import ProbeLeaks, pairs, question_flaw, text_flaw, without_opening
-from pipelines.writing.protocol import CUT_OFF, TOO_LONG, Text
+from pipelines.writing.protocol import CUT_OFF, REFUSED, TOO_LONG, Text
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.wording import Wording
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
@@ -123,6 +123,17 @@ def test_a_cache_reads_back_whatever_was_whole(
     assert all(again.texts[key] == Text(key[::-1]) for key in again.texts)
     again.add([("one more", Text("text", CUT_OFF))])
     assert Cache(path).texts == again.texts
+
+
+def test_a_cached_text_is_whole_unless_its_line_names_a_flaw(tmp_path: Path) -> None:
+    """As are those that version 0.1.0 has written, which knew of none."""
+    path = tmp_path / "written.jsonl"
+    path.write_text('{"key": "a", "text": "whole"}\n')
+    Cache(path).add([("b", Text("half a", CUT_OFF)), ("c", Text("", REFUSED)), ("d", Text("too"))])
+    texts = {"b": Text("half a", CUT_OFF), "c": Text("", REFUSED), "d": Text("too")}
+    assert Cache(path).texts == {"a": Text("whole"), **texts}
+    flaws = [json.loads(line).get("flaw") for line in path.read_text().splitlines()]
+    assert flaws == [None, CUT_OFF, REFUSED, None]
 
 
 def test_two_writers_of_one_cache_lose_nothing_of_each_other(tmp_path: Path) -> None:
