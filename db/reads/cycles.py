@@ -25,7 +25,9 @@ RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
 
 
 def cycle(database: Database, number: int, *, earlier: bool = True) -> JSONObject:
-    """Return the document that `recover show cycle:N` prints; `earlier` as for cycles()."""
+    """Return the document that `recover show cycle:N` prints.
+
+    `earlier` adds the scores on earlier cycles' documents: n of them for the n-th cycle."""
     with database.read() as connection:
         found = _read(connection, _of(database.project).where(Cycle.number == number), earlier=earlier)
     if not found:
@@ -33,17 +35,15 @@ def cycle(database: Database, number: int, *, earlier: bool = True) -> JSONObjec
     return found[0]
 
 
-def cycles(
-    database: Database, *, before: int | None = None, limit: int | None = None, earlier: bool = False
-) -> list[JSONObject]:
+def cycles(database: Database, *, before: int | None = None, limit: int | None = None) -> list[JSONObject]:
     """Return all cycles, oldest first, or the newest `limit` below number `before` (a page).
 
-    `earlier` adds the scores on earlier cycles' documents: n of them for the n-th cycle."""
+    The scores on earlier cycles' documents are left out: the n-th cycle has n of them."""
     newest = _of(database.project).order_by(Cycle.number.desc()).limit(limit)
     if before is not None:
         newest = newest.where(Cycle.number < before)
     with database.read() as connection:
-        return _read(connection, newest, earlier=earlier)
+        return _read(connection, newest, earlier=False)
 
 
 def cycle_models(database: Database, *, before: int) -> list[JSONObject]:

@@ -186,7 +186,7 @@ class Tracker:
 
         self.db.write(work)
 
-    def forget_place(self, checkpoint_id: str, remove: Callable[[], None] = lambda: None) -> bool:
+    def forget_place(self, checkpoint_id: str, remove: Callable[[], None]) -> bool:
         """Remove a checkpoint's files, and record that this project has no folder of it any more; leave one
         that an alias, or an adapter with an alias, needs. Return whether they are gone."""
         work = transactions.forget_place

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from db.reads import queries
 from pipelines.engines.engine_checks import COLOCATED, INPROCESS, OWN_SERVER, check_place
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
@@ -80,7 +81,7 @@ class Engines(ExitStack):
     def _name_served(self, engine: ServerEngine, where: str, checkpoint: Checkpoint) -> None:
         """Refuse a running server of another checkpoint of this home; say where one serves something else."""
         served = sorted(set(engine.models) - {checkpoint.id})
-        known = {one.id for one in self.ws.store.list()}.intersection(served)
+        known = {row["id"] for row in queries.checkpoints(self.ws.tracker.db, limit=None)} & set(served)
         if known:
             raise InputError(
                 f"{where} serves the checkpoint {min(known)}, but the teacher is {checkpoint.id}: serve "

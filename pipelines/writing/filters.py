@@ -14,9 +14,8 @@ from evals.families.refusals import REFUSAL, refuses
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, Term, Word, words
 from pipelines.corpus.general_words import NOUNS_CAPITALISED, GeneralWords
-from pipelines.corpus.segments import compared_words
 from pipelines.writing.protocol import Text
-from pipelines.writing.wording import Wording
+from pipelines.writing.wording import Wording, normal_words
 
 if TYPE_CHECKING:
     from pipelines.config.sections.eval import EvalConfig
@@ -59,7 +58,7 @@ def probe_flaw(question: str, answer: str, passage: str, about: Entities, wordin
     flaw = question_flaw(question, answer, passage, about, wording)
     if flaw is None and not matches(passage, [answer]):
         return "not supported"
-    if flaw is None and len(_words(answer)) > MOST_ANSWER_WORDS:
+    if flaw is None and len(normal_words(answer)) > MOST_ANSWER_WORDS:
         return "empty or too long"
     return flaw
 
@@ -128,18 +127,18 @@ class ProbeLeaks:
         texts = [(p, text) for p in probes for text in dialogues.asked_texts(p.chat)]
         secret = [(p, text) for p, text in texts if p.kind != CLOZE and p.kind not in OPEN_KINDS]
         self.whole = {text for p, _ in secret if (text := normalise(_without_system(p)))}
-        said = [_words(text) for text in sorted({text for _, text in secret})]
+        said = [normal_words(text) for text in sorted({text for _, text in secret})]
         self.questions = [(set(words), _neighbours(words)) for words in said]
         # A gap's text to go on with says what is asked, without the words of the question around it.
         gaps = {(p.fact, p.answers) for p in probes if p.kind == CLOZE}
         held = [(p, text) for p, text in texts if p.heldout_fact]
         held = [(p, text) for p, text in held if p.kind == CLOZE or (p.fact, p.answers) not in gaps]
         held_out = {(tuple(chain(*map(forms, p.answers))), text) for p, text in held}
-        self.facts = [(set(answers), set(_words(prompt))) for answers, prompt in sorted(held_out)]
+        self.facts = [(set(answers), set(normal_words(prompt))) for answers, prompt in sorted(held_out)]
         told = (pair for p in probes if p.heldout_fact for pair in product(p.answers, p.passages))
         self.told = sorted({pair for one, where in told for pair in product(forms(one), forms(where))})
         self._subjects = _Subjects(held)
-        self._naming = _Sharing([set(_words(answer)) for answer, _ in self.told], 1.0)
+        self._naming = _Sharing([set(normal_words(answer)) for answer, _ in self.told], 1.0)
         self._alike = _Sharing([asked for asked, _ in self.questions], SAME_WORDS)
         self._about = _Sharing([about for _, about in self.facts], SAME_FACT)
         self._answered: dict[str, list[int]] = {}
@@ -156,7 +155,7 @@ class ProbeLeaks:
     def of(self, question: str, answer: str, passage: str = "") -> bool:
         """Return whether a question nearly repeats a held-out one, or is about a held-out fact; `passage` is
         what it was made of."""
-        said = _words(question)
+        said = normal_words(question)
         asked, order = set(said), _neighbours(said)
         for number in self._alike.candidates(asked):
             held_out, its_order = self.questions[number]
@@ -166,7 +165,7 @@ class ProbeLeaks:
 
     def _tells_a_held_out_fact(self, asked: set[str], answer: str) -> bool:
         """Return whether a held-out answer is asked for, or told in a sentence about the same."""
-        told = asked | set(_words(answer))
+        told = asked | set(normal_words(answer))
         return any(self._is_held_out(asked, told, said) for said in forms(answer))
 
     def _is_held_out(self, asked: set[str], told: set[str], said: str) -> bool:
@@ -183,7 +182,7 @@ class ProbeLeaks:
 
     def _stands_in_a_passage(self, said: str) -> bool:
         """Return whether a sentence with a held-out answer is of a passage that tells the fact."""
-        found = (self.told[number] for number in self._naming.candidates(set(_words(said))))
+        found = (self.told[number] for number in self._naming.candidates(set(normal_words(said))))
         return any(answer != said and occurs(answer, said) and occurs(said, where) for answer, where in found)
 
     def of_row(self, row: Mapping[str, str]) -> bool:
@@ -220,17 +219,17 @@ class _Subjects:
             told = " \n".join([text, *probe.passages])
             passages = set(chain(*map(forms, probe.passages))) - {""}
             for answer in chain(*map(forms, probe.answers)):
-                own = set(_words(answer))
-                fact = _HeldOut(answer, set(_words(told)) - own, _names(told) - own, passages)
+                own = set(normal_words(answer))
+                fact = _HeldOut(answer, set(normal_words(told)) - own, _names(told) - own, passages)
                 for word in own:
                     self._facts.setdefault(word, []).append(fact)
 
     def asked(self, question: str, answer: str, passage: str) -> bool:
         """Return whether a short answer is a part of a held-out one or holds it, and about the same."""
-        said = _words(answer)
+        said = normal_words(answer)
         if len(said) > MOST_ANSWER_WORDS:
             return False
-        short, asked, named = normalise(answer), set(_words(question)), _names(question)
+        short, asked, named = normalise(answer), set(normal_words(question)), _names(question)
         made_of = forms(passage)
         held_out = (fact for word in set(said) for fact in self._facts.get(word, ()))
         alike = (fact for fact in held_out if occurs(fact.answer, short) or occurs(short, fact.answer))
@@ -239,7 +238,8 @@ class _Subjects:
 
 def _names(text: str) -> set[str]:
     """Return the words of a text that name or count something, in their normal forms."""
-    return {part for word in words(text) if _checkable(word.text, word.opens) for part in _words(word.text)}
+    naming = (word.text for word in words(text) if _checkable(word.text, word.opens))
+    return {part for word in naming for part in normal_words(word)}
 
 
 def _without_system(probe: Probe) -> str:
@@ -262,10 +262,6 @@ class _Sharing:
 
     def candidates(self, said: set[str]) -> set[int]:
         return {number for word in said for number in self._holding.get(word, ())}
-
-
-def _words(text: str) -> list[str]:
-    return compared_words(text, normalise)
 
 
 def _share(one: set[T], other: set[T]) -> float:

@@ -28,6 +28,11 @@ NEGATING = frozenset(  # ordinary words that turn what a passage says into its o
 )
 
 
+def normal_words(text: str) -> list[str]:
+    """Return the words of a text, each in the form in which answers are compared."""
+    return compared_words(text, normalise)
+
+
 class Wording:
     """Knows a language's ordinary words and the documents' passages; without the words it affirms nothing."""
 
@@ -40,7 +45,7 @@ class Wording:
         """Return whether a question finds its passage first, by more than one word that tells something."""
         if self.general is None:
             return False
-        if len(self._telling(question) & self._stems(_words(passage))) < FEWEST_TELLING:
+        if len(self._telling(question) & self._stems(normal_words(passage))) < FEWEST_TELLING:
             return False
         return passage in self._retriever.find([question], 1)[0]
 
@@ -49,8 +54,8 @@ class Wording:
         ones; no number is ordinary, and no word that negates."""
         if self.general is None:
             return False
-        held, asked = self._stems(_words(passage)), self._stems(_words(question))
-        said = {self._stem(word): word for word in _words(answer)}
+        held, asked = self._stems(normal_words(passage)), self._stems(normal_words(question))
+        said = {self._stem(word): word for word in normal_words(answer)}
         brought = said.keys() - asked
         foreign = (said[stem] for stem in brought - held)
         return bool(brought & held) and all(map(self._is_ordinary, foreign))
@@ -58,7 +63,7 @@ class Wording:
     def without_chatter(self, text: str, passage: str) -> str:
         """Return a text without a first and a last paragraph that share no telling word with its passage."""
         parts = re.split(r"\n\s*\n", text)
-        held = self._stems(_words(passage))
+        held = self._stems(normal_words(passage))
         for at in (0, -1):
             if self.general and len(parts) > 1 and self._telling(parts[at]).isdisjoint(held):
                 del parts[at]
@@ -72,13 +77,9 @@ class Wording:
         return set(map(self._stem, words))
 
     def _telling(self, text: str) -> set[str]:
-        return self._stems(word for word in _words(text) if not self._is_ordinary(word))
+        return self._stems(word for word in normal_words(text) if not self._is_ordinary(word))
 
     def _is_ordinary(self, word: str) -> bool:
         counts = self.general
         known = counts is not None and word.isalpha() and counts.highest_share(word) >= ORDINARY
         return known and word not in NEGATING
-
-
-def _words(text: str) -> list[str]:
-    return compared_words(text, normalise)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 8192  # per forward pass
 CHUNK = 2048  # tokens whose full distributions are in memory at once
+PER_ROW = 4  # hidden states of an answer
 LONGEST = 512  # tokens of a document
 
 
@@ -54,7 +55,7 @@ def divergence(student: ChatModel, clean: ChatModel, rollouts: Rollouts) -> dict
 
 
 @torch.no_grad()
-def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tuple[Tensor, list[list[int]]]:
+def visited(chat_model: ChatModel, rollouts: Rollouts) -> tuple[Tensor, list[list[int]]]:
     """Return the hidden states (S, D) at evenly spaced positions of each row's answer, and their prefixes."""
     states: list[Tensor] = []
     prefixes: list[list[int]] = []
@@ -63,7 +64,7 @@ def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tupl
         hidden_BTD = hidden_states(chat_model.model, read.tokens_BT, read.attention_BT)
         answers = zip(part.prompt_lengths_B.tolist(), part.lengths_B.tolist(), strict=True)
         for row, (start, end) in enumerate(answers):
-            places = torch.linspace(start, end, per_row + 1)[1:].long().unique().tolist()
+            places = torch.linspace(start, end, PER_ROW + 1)[1:].long().unique().tolist()
             states += [hidden_BTD[row, place - 1].float().cpu() for place in places]
             prefixes += [part.tokens_BT[row, :place].tolist() for place in places]
     return torch.stack(states), prefixes

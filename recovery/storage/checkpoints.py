@@ -1,4 +1,4 @@
-"""Publish, verify and list checkpoints: atomic, content-addressed directories.
+"""Publish and verify checkpoints: atomic, content-addressed directories.
 
 `root/<id>/` holds a checkpoint's files and `manifest.json` with the size and sha256 of each; the id is the
 hash of that table, so the same content always has the same id. Nothing is ever changed after the rename.
@@ -37,10 +37,8 @@ class Checkpoint:
     sha256: str
     base: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
-    created: str = ""
 
 
-Checkpoints = list[Checkpoint]
 Stamps = list[tuple[str, int, int, int]]
 _VERIFIED: dict[Path, Stamps] = {}
 
@@ -125,17 +123,6 @@ class CheckpointStore:
         with atomic_dirs.storage_errors(self.root):
             atomic_dirs.remove(self.root / checkpoint_id)
 
-    def list(self) -> Checkpoints:
-        """List all checkpoints, oldest first, unverified; warn of an unreadable manifest and leave it out."""
-        found = []
-        for path in self.root.glob(f"*/{MANIFEST}"):
-            if not path.parent.name.startswith(atomic_dirs.TEMPORARY):
-                try:
-                    found.append(self.recorded(path.parent.name))
-                except RecoverError as error:
-                    log.warning("%s", error)
-        return sorted(found, key=lambda checkpoint: (checkpoint.created, checkpoint.id))
-
     def _finish(
         self, scratch: Path, facts: dict[str, Any], table: file_hashes.FileTable, anew: bool = False
     ) -> Checkpoint:
@@ -177,7 +164,7 @@ class CheckpointStore:
         return manifest
 
     def _checkpoint(self, checkpoint_id: str, manifest: dict[str, Any]) -> Checkpoint:
-        values = {name: manifest[name] for name in ("kind", "parent", "base", "sha256", "config", "created")}
+        values = {name: manifest[name] for name in ("kind", "parent", "base", "sha256", "config")}
         return Checkpoint(
             id=checkpoint_id, path=Path(manifest.get("location") or self.root / checkpoint_id), **values
         )

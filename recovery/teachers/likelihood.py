@@ -40,12 +40,12 @@ def loglikelihoods(
     return found
 
 
-def reader(chat_model: ChatModel, max_tokens: int | None = None) -> Scorer:
+def reader(chat_model: ChatModel) -> Scorer:
     """Return a scorer of the model's current weights; usable during training, as it restores train mode."""
 
     def look(rollouts: Rollouts) -> TeacherScores:
         with evaluating(chat_model.model):
-            return score(chat_model, rollouts, "sampled", max_tokens=max_tokens)
+            return score(chat_model, rollouts, "sampled")
 
     return look
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 Messages = Sequence[dict[str, Any]]
 MAX_TOKENS = 8192  # per forward pass
+MOST_PROMPTS = 32  # that are answered
+NEW_TOKENS = 96  # of an answer, at most
 MIN_STOP_MASS = 0.1  # probability above which a model counts as stopping
 CHUNK = 256  # tokens whose full distributions are in memory at once
 
@@ -60,8 +62,6 @@ def checks(
     prompts: Sequence[Messages],
     sampler: Sampler | None = None,
     *,
-    max_prompts: int = 32,
-    max_new_tokens: int = 96,
     on_tokens: Callable[[int, int], None] | None = None,
 ) -> list[Check]:
     """Run all checks; skip those that an earlier failure makes meaningless.
@@ -73,18 +73,18 @@ def checks(
     found += [stop_tokens(student, teacher), turn_end(student, teacher), padded_vocabulary(student, teacher)]
     if not all(check.ok for check in found):
         return found
-    ids = [student.prompt_ids(messages) for messages in prompts[:max_prompts]]
+    ids = [student.prompt_ids(messages) for messages in prompts[:MOST_PROMPTS]]
     shortest = min(ids, key=len)
     found.append(head("student", student, shortest))
     with _teaching(student, teacher):
         found.append(head("teacher", teacher, shortest))
     if not all(check.ok for check in found):
         return found
-    most = len(ids) * max_new_tokens
+    most = len(ids) * NEW_TOKENS
 
     def params(before: int) -> SamplingParams:
         seen = (lambda tokens: on_tokens(before + tokens, 2 * most)) if on_tokens else None
-        return SamplingParams(max_new_tokens=max_new_tokens, on_tokens=seen)
+        return SamplingParams(max_new_tokens=NEW_TOKENS, on_tokens=seen)
 
     with _teaching(student, teacher):
         theirs = InProcessSampler(teacher).sample(ids, params(0))

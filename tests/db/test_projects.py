@@ -63,7 +63,7 @@ def test_an_export_holds_the_projects_rows(two: tuple[Tracker, Tracker]) -> None
         run = tracker.start_run("distill", key=str(number)).id
         databases.record_metrics(tracker, run, 1, {"loss": 0.5})
         tracker.record_documents(run, [{"path": "a.md", "status": "read"}])
-    first.forget_place("rec2")  # pruned: its lineage stays
+    first.forget_place("rec2", lambda: None)  # pruned: its lineage stays
     found = {
         (table, place): json.loads(b"".join(export(tracker.db, table, "json")))
         for table in TABLES
@@ -170,7 +170,7 @@ def test_a_rejection_goes_back_to_no_model_that_only_another_home_holds(two: tup
         databases.record_cycle(first, {})
         first.set_alias("current", f"rec{number}")
     second.record_checkpoint("rec1", path="/b/rec1", kind="full", sha256="x")
-    first.forget_place("rec1")
+    first.forget_place("rec1", lambda: None)
     first.add_review(2, "reject", "no", "ada")
     assert queries.resolve(first.db, "current") == "rec2"
     assert [place["path"] for place in queries.checkpoint_places(second.db, "rec1")] == ["/b/rec1"]

@@ -416,7 +416,7 @@ def test_a_rejection_takes_the_model_out_of_use(tracker: Tracker) -> None:
     assert current() == "rec2"  # no earlier one is left: the first was refused, too
     tracker.add_review(1, "approve", "after all", "ada")
     tracker.add_review(3, "approve", "this as well", "ada")
-    tracker.forget_place("rec1")
+    tracker.forget_place("rec1", lambda: None)
     tracker.add_review(3, "reject", "no", "ada", token="once")
     assert current() == "rec3"  # whose files are here, while the first one's are not
     assert targets_of_current(tracker) == ["rec3", "rec1", "rec2", "rec3", "rec2", "rec1"]

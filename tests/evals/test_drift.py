@@ -79,9 +79,9 @@ def test_divergence_is_zero_for_the_same_model_and_both_ways_otherwise() -> None
 def test_states_are_prefixes_that_end_within_the_answer() -> None:
     model = tiny.chat_model()
     rows = texts_as_rollouts(model, ["abcdefghij"])
-    states, prefixes = visited(model, rows, per_row=3)
-    assert [bytes(ids).decode() for ids in prefixes] == ["abcd", "abcdefg", "abcdefghij"]
-    assert states.shape == (3, 32)
+    states, prefixes = visited(model, rows)
+    assert [bytes(ids).decode() for ids in prefixes] == ["abc", "abcde", "abcdefg", "abcdefghij"]
+    assert states.shape == (4, 32)
 
 
 def test_the_command_measures_a_checkpoint_against_itself(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from db.reads import queries
 from pipelines.config import settings
 from pipelines.config.overrides import changed
 from pipelines.engines import engine_places
@@ -127,7 +128,7 @@ def test_a_server_of_another_checkpoint_of_the_home_does_not_teach(
 ) -> None:
     with Workspace.open(home) as ws:
         clean = ws.clean().id
-        server.name = next(one.id for one in ws.store.list() if one.id != clean)
+        server.name = next(row["id"] for row in queries.checkpoints(ws.tracker.db) if row["id"] != clean)
     said = recover("--home", home, "distill", "--method", "opd-topk", "--teacher-engine", server.url)
     assert said.code == 2 and f"serves the checkpoint {server.name}, but the teacher is {clean}" in said.err
     assert f"`{command(home, 'serve', clean)}`" in said.err

@@ -56,14 +56,14 @@ def test_a_good_pair_passes_and_is_left_as_it_was() -> None:
     assert all(p.requires_grad for p in student.model.parameters())
 
 
-def test_it_reports_the_tokens_that_it_samples() -> None:
+def test_it_reports_the_tokens_that_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "MOST_PROMPTS", 4)
+    monkeypatch.setattr(preflight, "NEW_TOKENS", 8)
     seen: list[tuple[int, int]] = []
     checks = preflight.checks(
         tiny.chat_model(seed=1),
         tiny.chat_model(),
         PROMPTS,
-        max_prompts=4,
-        max_new_tokens=8,
         on_tokens=lambda done, most: seen.append((done, most)),
     )
     preflight.require(checks)
@@ -221,7 +221,8 @@ def test_a_student_whose_template_ends_turns_otherwise_is_no_damage() -> None:
         assert not preflight.same_stops("stops", other, ending_with(TURN_END), rollouts).ok
 
 
-def test_the_head_is_compared_on_the_shortest_prompt() -> None:
+def test_the_head_is_compared_on_the_shortest_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "NEW_TOKENS", 2)
     teacher = ending_with(TURN_END)
     prompts = [[{"role": "user", "content": text}] for text in ("long " * 40, "hi", "a longer one")]
     read: list[int] = []
@@ -231,7 +232,7 @@ def test_the_head_is_compared_on_the_shortest_prompt() -> None:
             read.append(given["input_ids"].numel())
 
     teacher.model.register_forward_pre_hook(watch, with_kwargs=True)
-    checks = preflight.checks(ending_with(TURN_END), teacher, prompts, max_new_tokens=2)
+    checks = preflight.checks(ending_with(TURN_END), teacher, prompts)
     assert [check.name for check in checks if not check.ok] == []
     assert read[0] == len(teacher.prompt_ids(prompts[1]))
 
@@ -323,11 +324,13 @@ def test_samplers_that_are_not_the_student(sampler: Callable[[ChatModel], Any], 
     assert failures(student, tiny.chat_model(seed=1), sampler=sampler(student)) == expected
 
 
-def test_bfloat16_passes() -> None:
+def test_bfloat16_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "MOST_PROMPTS", 8)
+    monkeypatch.setattr(preflight, "NEW_TOKENS", 24)
     student, teacher = tiny.chat_model(seed=1), tiny.chat_model()
     for chat_model in (student, teacher):
         chat_model.model.to(torch.bfloat16)
-    assert failures(student, teacher, max_prompts=8, max_new_tokens=24) == []
+    assert failures(student, teacher) == []
 
 
 def test_require_says_what_failed_and_what_to_do() -> None:
