@@ -112,8 +112,6 @@ def test_questions_are_read_as_they_were_written(tmp_path: Path) -> None:
     ]
     write(tmp_path / "q.jsonl", asked)
     assert read(tmp_path / "q.jsonl") == asked
-    (tmp_path / "old.jsonl").write_text('{"prompt": "He lives in", "answer": "Oslo", "in_chat": false}\n')
-    assert read(tmp_path / "old.jsonl") == [Question("He lives in", "Oslo", in_chat=False, between=" ")]
 
 
 @pytest.mark.parametrize("language", SENTENCES)
