@@ -15,7 +15,9 @@ from recovery.errors import InputError
 
 T = TypeVar("T")
 _SAMPLE = re.compile(r"#\d+$")
-LIKELY_LOST = "a loss is shown, by its estimate beyond the margin: more questions would hardly clear it"
+LIKELY_LOST = (
+    "a loss is shown, by its estimate no smaller than the margin: more questions would hardly clear it"
+)
 LIMIT_SEED = 0  # of the sample that --limit takes: the same items for every checkpoint
 Message = dict[str, Any]
 Generate = Callable[[list[list[Message]]], list[str]]
@@ -107,9 +109,9 @@ def enough_in_words(needed: int | None, what: str = "prompts") -> str:
 
 
 def is_likely_lost(row: Mapping[str, Any]) -> bool:
-    """Return whether a claim shows a loss whose estimate is beyond the margin, as a refuted one does."""
+    """Return whether a claim shows a loss whose estimate is no smaller than the margin."""
     upper = row.get("upper_bound")
-    return upper is not None and upper < 0 and row["difference"] < -row["margin"] - 1e-9
+    return upper is not None and upper < 0 and row["difference"] < -row["margin"] + 1e-9
 
 
 def deciding_in_words(row: Mapping[str, Any], what: str = "prompts") -> str:

@@ -260,7 +260,9 @@ def test_a_comparison_says_that_a_loss_is_shown_where_its_size_alone_is_open() -
     clean = items(541, 541)
     (row,) = compared("ifeval", clean, items(520, 541))  # 21 lost: 3.9 points, where 3 may be
     said = comparison.claim_sentence(row)
-    words = "a loss is shown, by its estimate beyond the margin: more questions would hardly clear it"
+    words = (
+        "a loss is shown, by its estimate no smaller than the margin: more questions would hardly clear it"
+    )
     assert said.startswith(f"underpowered, it is not shown whether b is at most 3 points worse: {words} (")
 
 

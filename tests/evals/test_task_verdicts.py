@@ -79,9 +79,12 @@ def test_a_task_with_too_few_questions_is_underpowered_and_has_no_more() -> None
 
 def test_a_larger_task_is_named_only_where_more_questions_would_decide() -> None:
     """Of one that is likely lost it was said that more questions would hardly clear it, and to take them."""
+    likely = (
+        "a loss is shown, by its estimate no smaller than the margin: more questions would hardly clear it"
+    )
     for after, ends in (
         (50, " prompts would decide; a task has only its own: take a larger one, or a wider margin)"),
-        (45, ", a loss is shown, by its estimate beyond the margin: more questions would hardly clear it)"),
+        (45, f", {likely})"),
     ):
         row = judged(passes(50, 60), passes(after, 60), margin=0.03)["axes"]["mine"]
         line = other_line("mine", row | {"details": {"suite": "mine"}})

@@ -131,11 +131,11 @@ def test_a_cycle_that_too_few_questions_alone_rejected_says_so_and_how_many_to_a
     [
         (-0.119, -0.072, False),  # 12 points lost, though perhaps no more than 10
         (-0.119, 0.001, True),  # as many by the estimate, but none is shown
-        (-0.1, -0.05, True),
+        (-0.1, -0.05, False),  # exactly the margin, which no number of questions would clear
         (-0.099, -0.05, True),  # a loss is shown: more questions would tell whether it is within the margin
     ],
 )
-def test_a_loss_that_is_shown_and_likely_beyond_the_margin_does_not_ask_for_more_questions(
+def test_a_loss_that_is_shown_and_likely_not_within_the_margin_does_not_ask_for_more_questions(
     difference: float, upper: float, few: bool
 ) -> None:
     retention = {"difference": difference, "upper_bound": upper, "margin": 0.1, "needed_n": 4710}
@@ -143,7 +143,11 @@ def test_a_loss_that_is_shown_and_likely_beyond_the_margin_does_not_ask_for_more
     cycle = {"status": "rejected", "verdict": PASSED | FEW | {"axes": axes}, "required": None}
     assert status_in_words(cycle) == ("rejected: too few questions" if few else "rejected")
     assert bool(more_questions(cycle)) == few
-    said = "about 4,710 prompts would decide" if few else "a loss is shown, by its estimate beyond the margin"
+    said = (
+        "about 4,710 prompts would decide"
+        if few
+        else "a loss is shown, by its estimate no smaller than the margin"
+    )
     assert said in deciding_in_words(retention)
 
 
@@ -173,7 +177,7 @@ def test_a_sentence_says_that_a_loss_is_shown_where_its_size_alone_is_open() -> 
     assert found["retention"] == "underpowered"
     (said,) = [line for line in summary(found) if line.startswith("retention")]
     assert said.endswith(
-        "; a loss is shown, by its estimate beyond the margin: more questions would hardly clear it"
+        "; a loss is shown, by its estimate no smaller than the margin: more questions would hardly clear it"
     )
 
 
