@@ -219,9 +219,10 @@ def test_a_served_checkpoint_chats_as_it_was_trained_and_judged(
 
     monkeypatch.setattr(vllm_server, "Server", server)
     args = "model.template_args"
+    cases: list[dict[str, Any]] = [{args: {"enable_thinking": False, "today": "2026-01-31"}}, {args: {}}]
     with Workspace.open(home) as ws:
         own = {"engine.arguments": {"default-chat-template-kwargs": "{}"}}
-        for changes in ({args: {"enable_thinking": False, "today": "2026-01-31"}}, {args: {}}, own):
+        for changes in (*cases, own):
             vars(ws)["config"] = changed(ws.config, changes)
             with engine_places.serve(ws, "base", host="127.0.0.1", port=0, rank=0):
                 pass

@@ -62,7 +62,7 @@ def test_few_steps_write_few_states() -> None:
 
 
 def test_further_steps_of_a_recovery_write_states_too() -> None:
-    further = {"distill__more_steps": 10, "distill__optimizer__schedule": "constant"}
+    further: dict[str, Any] = {"distill__more_steps": 10, "distill__optimizer__schedule": "constant"}
     assert [one.states for one in written(distill__steps=10)] == [3, 1]
     assert [one.states for one in written(distill__steps=10, **further)] == [3, 2]
 
