@@ -210,7 +210,7 @@ def _goes_on(line: str, following: str) -> bool:
     if _ENDS.search(line):
         said = line.rstrip().replace("\\.", ".")
         return len(said) >= HALF and _is_within(said, following.strip())
-    if _LABELLED.match(following) and (_LABELLED.match(line) or _first_label(following) in line):
+    if _LABELLED.match(following) and (_LABELLED.match(line) or _is_of_names(line, _first_label(following))):
         return False
     line, following = line.expandtabs().rstrip(), following.expandtabs().rstrip()
     columns = _columns(line)
@@ -228,6 +228,11 @@ def _goes_on(line: str, following: str) -> bool:
 def _first_label(row: str) -> str:
     """Return the first name in a table's row, which the line of all columns' names above it holds."""
     return row.partition(": ")[0].rpartition("; ")[2].strip()
+
+
+def _is_of_names(line: str, label: str) -> bool:
+    """Return whether a line is one of columns' names, of which the label is one."""
+    return f", {label}, " in f", {line.strip()}, "
 
 
 def _is_before_link(line: str, following: str) -> bool:

@@ -309,6 +309,18 @@ def test_records_of_labelled_fields_are_not_glued() -> None:
     assert prose_sentences("\n".join(wrapped)) == [" ".join(wrapped)]
 
 
+@pytest.mark.parametrize("following", ["is: one host for all of it.", "of: one host for all of it."])
+def test_a_line_goes_on_before_a_word_with_a_colon_that_is_no_column_s_name(following: str) -> None:
+    line = "Ada wrote down of each of the parts of all that she has tested what this"
+    assert prose_sentences(f"{line}\n{following}") == [f"{line} {following}"]
+
+
+def test_a_row_is_not_glued_to_the_names_of_its_columns() -> None:
+    names = "name of the host, the port that it listens on, what it is there for, owner"
+    for row in ("name of the host: Ada; owner: Bo", "owner: Bo"):
+        assert prose_sentences(f"{names}\n{row}") == [names, row]
+
+
 @pytest.mark.parametrize("begins", ["{}; Produkt: ", "#: {}; Produkt: ", "Nummer (neu): {}; Produkt: "])
 def test_rows_of_a_table_are_not_glued_whatever_its_first_column_is_called(begins: str) -> None:
     rows = [f"{begins.format(n)}Schraube aus Stahl, verzinkt; Hersteller: Nordwerk" for n in range(3)]
