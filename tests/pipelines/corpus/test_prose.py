@@ -229,6 +229,22 @@ def test_a_line_goes_on_with_a_link_that_it_has_no_room_for_and_within_one() -> 
 
 
 @pytest.mark.parametrize(
+    "target",
+    [
+        "https://a.b/a-page-with-a-name-that-is-long-enough-for-a-line-of-its-own",
+        '{% page "/a-page-with-a-name-that-is-long-enough-for-a-line-of-its-own" %}',
+    ],
+)
+def test_a_few_words_before_a_link_begin_the_sentence_that_goes_on_behind_it(target: str) -> None:
+    for rest in (",\nit has teams.", "\nit has teams.", " of it has teams."):
+        said = f"As per the chart{rest}".replace("\n", " ")
+        assert prose_sentences(f"As per the\n[chart]({target}){rest}") == [said]
+    line = "All of this is said at full length in"
+    assert prose_sentences(f"{line}\n[the guide]({target}).") == [f"{line} the guide."]
+    assert prose_sentences(f"See also\n[Form]({target}) - it asks") == ["See also", "Form - it asks"]
+
+
+@pytest.mark.parametrize(
     ("written", "said"),
     [
         ("The names `{slug}` and `{id}` are replaced.", "The names {slug} and {id} are replaced."),
