@@ -616,6 +616,19 @@ def test_emphasis_around_code_and_emphasis_is_taken_off_and_code_stays() -> None
     assert prose_sentences("**Only _once_ use `__init__` of `a`s.**") == ["Only once use __init__ of as."]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (r"Use \*args and \*\*kwargs to pass all.", "Use *args and **kwargs to pass all."),
+        (r"The file \_\_init\_\_.py is read, a\_b too.", "The file __init__.py is read, a_b too."),
+        (r"**All of \*args** is `\*args`, _a\_b_ is `\_`.", r"All of *args is \*args, a_b is \_."),
+        (r"It has 2 \* 3 \* 4 parts, *a \* b* of x\.y.", r"It has 2 * 3 * 4 parts, a * b of x\.y."),
+    ],
+)
+def test_an_escaped_mark_is_read_and_begins_and_ends_no_emphasis(text: str, said: str) -> None:
+    assert prose_sentences(text) == [said]
+
+
 def test_a_line_goes_on_with_a_small_letter_and_behind_a_comma() -> None:
     assert prose_sentences("For more of that see the\nguide. It is short,\nAda says.") == [
         "For more of that see the guide.",
