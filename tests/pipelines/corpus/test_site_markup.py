@@ -243,6 +243,26 @@ def test_what_a_site_s_tools_read_is_left_out_of_markdown(text: str, read: str) 
     ("text", "read"),
     [
         (
+            "Text.\n<dl>\n  <dt>node</dt>\n  <dd>\n    a <b>machine</b> that\n    runs\n  </dd>\n"
+            "  <dt><code>pod</code></dt>\n  <dd><p>the unit</p></dd><dd>or more</dd>\n</dl>\n",
+            "Text.\n\nnode\n: a machine that\n    runs\n\n`pod`\n: the unit\n: or more\n",
+        ),
+        (
+            "<dl><dt>ab</dt><dd><ul><li>one</li><li>two</li></ul></dd><dt>cd</dt><dd>\n\n```\nx\n```\n"
+            "</dd><dt>ef</dt><dd></dd></dl>\nSaid.\n",
+            "ab\n- one\n- two\n\ncd\n\n```\nx\n```\n\nef\nSaid.\n",
+        ),
+    ],
+    ids=["terms", "blocks"],
+)
+def test_a_definition_in_html_is_one_of_markdown(text: str, read: str) -> None:
+    assert cleaned(text, "md") == read
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (
             "export const A = ({b}) => (\n  <i>\n\n    {b}\n  </i>\n);\n\n# Part\n\nText.\n",
             "# Part\n\nText.\n",
         ),

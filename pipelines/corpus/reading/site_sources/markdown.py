@@ -38,6 +38,8 @@ _STYLES = names("""
     strong textarea time title track tt u var wbr
 """)
 _ALWAYS = names("br hr wbr")  # stand alone, with and without attributes
+_UNMARKED = names("dd dl dt h1 h2 h3 h4 h5 h6 hr li ol table ul")  # no definition's mark stands before them
+_BLOCK_BEGINS = re.compile(r"\s*(?:```|~~~|\$\$|[-*+>|]\s|#{1,6}\s)")
 
 
 def without_data(parts: Iterable[str]) -> Iterator[str]:
@@ -106,6 +108,7 @@ class _Page:
         self._alone: list[Part] = []  # those of the open line
         self._touched = self._just_left_out = False  # something was left out of the open line, or at its end
         self._titled = False  # the open line begins with a title, which stands on a line of its own
+        self._defines = False  # the next words are what a term means
         self._close_gap = False  # lines were left out behind an empty one: the next one, if empty, goes too
         self._behind_code = False  # the next part of the text is
 
@@ -142,6 +145,11 @@ class _Page:
             self._add(line)
 
     def _add(self, text: str) -> None:
+        if self._defines and text.strip():
+            self._defines = False
+            if not (self._says or _BLOCK_BEGINS.match(text)):
+                self._open = [": "]
+                text = text.lstrip()
         self._open.append(text)
         self._says = self._says or bool(text.strip())
         self._is_row = self._is_row or "|" in text
@@ -170,7 +178,15 @@ class _Page:
             self._set_apart(name, tag.closing)
         elif not self._says and not tag.closing:
             self._open = []
+        if name in _UNMARKED and not self._is_row:
+            self._begin(name if not tag.closing else "")
         self._leave_out(tag.instead or ("" if tag.closing or self._is_row else _mark(name)))
+
+    def _begin(self, name: str) -> None:
+        """Begin a term, behind an empty line, or what it means, or another block."""
+        self._defines = name == "dd"
+        if name == "dt" and not self._says and self._lines and self._lines[-1].strip():
+            self._lines.append("\n")
 
     def _set_apart(self, name: str, closing: bool) -> None:
         last = self._open[-1]
