@@ -39,6 +39,7 @@ _QUOTED = re.compile(r"[ \t]*(?:>(?:[ \t]|$))+|[ \t]*>(?=[^\W\d_]|[*_\[\"'“„
 _GAP = re.compile(r"(?<=[^\s.!?:;,])(?:[ ]*\t\s*| {3,})(?=\S)")  # between a table's columns
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
 _LINK = re.compile(rf"\[{LINK_TEXT}\]{TARGET}")
+_BEHIND = re.compile(r" ?[\w.,;)]")  # a link within a sentence
 _OPEN_LINK = re.compile(r"\[[^\[\]]*$")  # goes on in the next line
 _BREAK = re.compile(r"(?<=[^\s\\])\\$")  # Markdown's mark for a new line
 _COLUMNS = {"F": 2, "W": 2}
@@ -177,7 +178,7 @@ def _lines(text: str) -> Iterator[str]:
     """Yield lines without list marks, those that were wrapped joined again."""
     open_line = ""
     lines = list(chain.from_iterable(map(_cells, text.splitlines())))
-    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
+    for line, following, later in zip_longest(lines, lines[1:], lines[2:], fillvalue=""):
         mark = _list_mark(line, open_line)
         starts = bool(mark or _GAP.search(line) or begins_clause(line, open_line))
         shown = not is_prose(line) or is_picture(line[len(mark) :])
@@ -188,7 +189,7 @@ def _lines(text: str) -> Iterator[str]:
             if open_line:
                 yield open_line
             open_line = said
-        if not _goes_on(line, following):
+        if not _goes_on(line, following, later):
             yield open_line
             open_line = ""
     if open_line:
@@ -203,14 +204,14 @@ def _list_mark(line: str, open_line: str) -> str:
     return "" if is_day else mark
 
 
-def _goes_on(line: str, following: str) -> bool:
-    """Return whether a line was wrapped before the next one."""
+def _goes_on(line: str, following: str, later: str) -> bool:
+    """Return whether a line was wrapped before the next one, behind which a later one stands."""
     if line.count("`") % 2 or ("](" in following and _OPEN_LINK.search(line)):
         return True  # within code or a link
     if _ENDS.search(line):
         said = line.rstrip().replace("\\.", ".")
         return len(said) >= HALF and _is_within(said, following.strip())
-    if _LABELLED.match(following) and (_LABELLED.match(line) or _first_label(following) in line):
+    if _LABELLED.match(following) and (_LABELLED.match(line) or _is_of_names(line, _first_label(following))):
         return False
     line, following = line.expandtabs().rstrip(), following.expandtabs().rstrip()
     columns = _columns(line)
@@ -222,7 +223,7 @@ def _goes_on(line: str, following: str) -> bool:
         return True
     room = ALIKE * _columns(following) if _is_caseless(following) and not outdented else WIDTH
     had_no_room = columns >= HALF and columns + _columns(first_unit(first)) > room
-    return had_no_room or (not outdented and _is_before_link(line, following.strip()))
+    return had_no_room or (not outdented and _is_before_link(line, following.strip(), later.strip()))
 
 
 def _first_label(row: str) -> str:
@@ -230,11 +231,20 @@ def _first_label(row: str) -> str:
     return row.partition(": ")[0].rpartition("; ")[2].strip()
 
 
-def _is_before_link(line: str, following: str) -> bool:
-    """Return whether a line that says something had no room for the link that begins the next one: links stay
-    whole where lines are wrapped."""
+def _is_of_names(line: str, label: str) -> bool:
+    """Return whether a line is one of columns' names, of which the label is one."""
+    return f", {label}, " in f", {line.strip()}, "
+
+
+def _is_before_link(line: str, following: str, later: str) -> bool:
+    """Return whether a line had no room for the link that begins the next one, as links stay whole where
+    lines are wrapped: a few words may also stand above a menu, unless a sentence goes on behind the link."""
     link = _LINK.match(following)
-    return link is not None and _says_something(line) and _columns(line) + _columns(link[0]) > WIDTH
+    if link is None or _columns(line) + _columns(link[0]) <= WIDTH:
+        return False
+    behind = following[link.end() :]
+    is_sentence = _BEHIND.match(behind) or (not behind and begins_small(later))
+    return _says_something(line) or (bool(is_sentence) and any(map(str.isalpha, line)))
 
 
 def _is_within(said: str, following: str) -> bool:

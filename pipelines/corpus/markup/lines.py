@@ -54,14 +54,14 @@ _CODE_SPAN = re.compile(
     rf"|({FORMULA})"
 )
 _APART_MARK = re.compile(r"(?<=[^\W_])~([\w+-]{1,6})~(?!~)|(?<=[\w)])\^([\w+-]{1,6})\^")  # H~2~O, 2^10^
-_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=\S)\1(?!\w)")
+_EMPHASIS = re.compile(r"(?<![\w\\])(\*{1,3}|_{1,3}|`+)(?=\S)(.{1,1000}?)(?<=[^\s\\])\1(?!\w)")
 # Of words: comparisons have two of them too
 _MARKED = re.compile(r"(?<![^\s({\[\"'])==(?=\S)([^=<>()\[\]{}&|\n]{1,300})(?<=\S)==(?![^\s.,;:!?)}\]\"'])")
 _BOX = re.compile(r"^\[!\w+\][+-]?\s*")  # a box's kind before its title
 _NESTED = 3  # kinds of emphasis around one another
 _SPAN = "\ue000"  # stands for code while emphasis is taken off
-# A backslash of "the 3\. May" or of a name; elsewhere it may be a pattern's
-_ESCAPED = re.compile(r"(?<=\d)\\(?=\.)|(?<=\w)\\(?=_\w)")
+# A backslash of "the 3\. May" or before a mark of emphasis; elsewhere it may be a pattern's
+_ESCAPED = re.compile(r"(?<=\d)\\(?=\.)|\\(?=[*_])")
 _STATEMENT = r"(?:if|for|while|switch|elif|elseif)\s*\(|(?:const|def|func|function|let|static|struct|var)\s"
 _CODE = re.compile(
     rf"""
@@ -96,13 +96,13 @@ def plain(line: str) -> str:
     line = _CHANGING_TAG.sub("", _APART.sub(_set_apart, line))
     line = _APART_MARK.sub(lambda found: raised(found[1] or found[2], lowered=bool(found[1])), line)
     code = [found[2] or found[4] or found[5] for found in _CODE_SPAN.finditer(line)]
-    line = _ESCAPED.sub("", _CODE_SPAN.sub(_SPAN, line))
+    line = _CODE_SPAN.sub(_SPAN, line)
     for _ in range(_NESTED):
         line, changed = _EMPHASIS.subn(r"\2", _MARKED.sub(r"\1", line))
         if not changed:
             break
     spans = iter(code)
-    line = re.sub(_SPAN, lambda _: next(spans, ""), line)
+    line = re.sub(_SPAN, lambda _: next(spans, ""), _ESCAPED.sub("", line))
     return unescape(line).replace("\xa0", " ")
 
 

@@ -16,7 +16,7 @@ class Block(NamedTuple):
     main: bool
     tight: bool
     pre: bool = False  # its lines are kept
-    last: bool = False  # of a table that has titles: what follows is none of its rows
+    last: bool = False  # of a table that has titles, or before a term: what follows is apart
 
 
 def fenced_code(blocks: list[Block]) -> list[Block]:
@@ -33,7 +33,7 @@ def without_menus(blocks: list[Block]) -> list[Block]:
     kept: list[Block] = []
     run: list[Block] = []
     for block in blocks:
-        bare = block.text.removeprefix("- ")
+        bare = block.text.removeprefix("- ").removeprefix(": ")
         if len(bare) <= MENU_LINE and block.links >= 0.9 * len(bare.replace(" ", "")):
             run.append(block)
             continue

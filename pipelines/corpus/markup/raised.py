@@ -14,11 +14,13 @@ _FIGURES = re.compile(r"[+−–-]?[0-9]*(?:[,–-][0-9]+)*[+−–-]?")
 # A single letter that may end a number or a short word is none: 2e, 1a, no, 5h, Mr, 1s
 _VARIABLE = re.compile(r"[b-df-gi-np-qt-zA-Zα-ω]")
 _TERM = re.compile(r"(?=-|\S*[\d+−])(?=\S*[^\W_])[\w.+/−–-]{1,20}")
+_SUM = re.compile(r"\w{1,4}(?:\s*[+−–-]\s*\w{1,4})+")  # with spaces around its signs
 
 
 def raised(text: str, *, lowered: bool = False) -> str:
     """Return figures as an exponent or an index, other terms as in 2^n, and words as they are, as in 1st."""
     said = text.strip()
+    said = "".join(said.split()) if _SUM.fullmatch(said) else said
     behind = text[len(text.rstrip()) :]
     mark = "_" if lowered else "^"
     if _FIGURES.fullmatch(said):

@@ -37,6 +37,8 @@ BLOCKS = names(
 CELLS = names("tr td th")
 PARTS = names("thead tbody tfoot")  # of a table
 TIGHT = names("li tr dt dd")  # blocks without an empty line between them
+MARKS = {"li": "- ", "dd": ": "}  # before a block's text, as Markdown writes them
+UNMARKED = names("dd dl dt li ol pre table ul")  # blocks that no mark of another one stands before
 MAIN = names("main article")
 APART = names("sub sup")  # from their line
 # Other tags only style their text.
@@ -191,12 +193,14 @@ class Page:
         self._links += 1
 
     def _begin_block(self, tag: str) -> None:
-        self._flush()
+        self._flush(tag)
         self._pre += tag == "pre"
         self._tight = tag in TIGHT or bool(self._parts)  # a bullet is joined with its first paragraph
-        if tag == "li":
-            self._parts.append("- ")
+        if tag in MARKS:
+            self._parts.append(MARKS[tag])
             self._written = True
+        elif tag == "dt" and self.blocks:
+            self.blocks[-1] = self.blocks[-1]._replace(last=True)
         elif tag == "tr":
             if self._rows:
                 self._rows[-1].nests = True
@@ -245,7 +249,7 @@ class Page:
 
     def _close(self, tag: str) -> None:
         if tag in BLOCKS:
-            self._flush()
+            self._flush(tag)
             self._main -= self._main > 0 and tag in MAIN
             self._pre -= self._pre > 0 and tag == "pre"
             if tag == "tr" and self._rows:
@@ -309,7 +313,7 @@ class Page:
     def close(self) -> None:
         self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, tag: str = "") -> None:
         if not self._parts:
             return
         text = "".join(self._parts)
@@ -319,13 +323,11 @@ class Page:
             text = "\n".join(" ".join(line.split()) for line in text.split("\v")).strip()
         else:
             text = " ".join(text.split())
-        if text != "-":
-            if text.strip():
-                self.blocks.append(
-                    Block(text, self._link_characters, self._main > 0, self._tight, self._pre > 0)
-                )
-            self._parts = []
-            self._written = False
+        is_mark = text in ("-", ":")
+        if text.strip() and not is_mark:
+            self.blocks.append(Block(text, self._link_characters, self._main > 0, self._tight, self._pre > 0))
+        if not is_mark or tag in UNMARKED:
+            self._parts, self._written = [], False
         self._link_characters = 0
 
     def text(self) -> str:

@@ -105,7 +105,7 @@ def test_a_page_without_a_heading_has_its_title_once(tmp_path: Path) -> None:
         ),
         (
             '<dl><dt><a role="doc-backlink" href="#q">Sextant</a></dt><dd>A tool.</dd></dl>',
-            "Sextant\nA tool.",
+            "Sextant\n: A tool.",
         ),
         ('<div id="cookies"><p>Bake ten minutes.</p></div>', "Bake ten minutes."),
         ('<aside role="complementary"><p>A box.</p></aside>', "A box."),

@@ -26,8 +26,11 @@ pytestmark = pytest.mark.usefixtures("kept_parsers")
         ("n", "^n", "_n"),
         ("2n", "^2n", "_2n"),
         ("n+1", "^(n+1)", "_(n+1)"),
+        ("n − 1", "^(n−1)", "_(n−1)"),
+        (" k + 1 - m ", "^(k+1-m) ", "_(k+1-m) "),
         ("3 ", "³ ", "₃ "),
         *((said, said, said) for said in ("st", "e", "max", "[1]", "*", "", " incl. tax ")),
+        *((said, said, said) for said in ("well - known", "a - b")),
     ],
 )
 def test_figures_and_terms_are_set_apart_and_words_are_not(text: str, above: str, below: str) -> None:
@@ -39,6 +42,7 @@ def test_figures_and_terms_are_set_apart_and_words_are_not(text: str, above: str
     [
         ("Light: 3 × 10<sup>8</sup> m/s, H<sub>2</sub>O.", "Light: 3 × 10⁸ m/s, H₂O."),
         ("The 1<sup>st</sup> of 2<sup><i>n</i></sup>.", "The 1st of 2^n."),
+        ("From −(2<sup><i>n</i> − 1</sup>) on.", "From −(2^(n−1)) on."),
         ("It is <del>not</del> so, <s>never</s> at all.", "It is so, at all."),
         (
             'It rains.<sup><a href="#1">1</a></sup> It snows.<sup>[<a href="#2">2</a>]</sup>',

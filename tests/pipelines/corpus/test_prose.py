@@ -104,6 +104,8 @@ def test_a_link_whose_target_a_template_writes_is_read_by_its_text() -> None:
     for target in ('{{< ref "a.md" >}}', "{{ site.url }}{% link b.md %}", '/c/{{ d }} "Title"'):
         assert prose_sentences(f"Read [the guide]({target}) first.") == ["Read the guide first."]
     assert prose_sentences("Read {{ guide }} first. It is (so {{ x }}).") == []
+    torn = "Get [the written approval of\n\nofficials]({% page '/who-they-are' %}) first. It is short."
+    assert prose_sentences(torn) == ["Get [the written approval of", "It is short."]
 
 
 @pytest.mark.parametrize(
@@ -229,6 +231,22 @@ def test_a_line_goes_on_with_a_link_that_it_has_no_room_for_and_within_one() -> 
 
 
 @pytest.mark.parametrize(
+    "target",
+    [
+        "https://a.b/a-page-with-a-name-that-is-long-enough-for-a-line-of-its-own",
+        '{% page "/a-page-with-a-name-that-is-long-enough-for-a-line-of-its-own" %}',
+    ],
+)
+def test_a_few_words_before_a_link_begin_the_sentence_that_goes_on_behind_it(target: str) -> None:
+    for rest in (",\nit has teams.", "\nit has teams.", " of it has teams."):
+        said = f"As per the chart{rest}".replace("\n", " ")
+        assert prose_sentences(f"As per the\n[chart]({target}){rest}") == [said]
+    line = "All of this is said at full length in"
+    assert prose_sentences(f"{line}\n[the guide]({target}).") == [f"{line} the guide."]
+    assert prose_sentences(f"See also\n[Form]({target}) - it asks") == ["See also", "Form - it asks"]
+
+
+@pytest.mark.parametrize(
     ("written", "said"),
     [
         ("The names `{slug}` and `{id}` are replaced.", "The names {slug} and {id} are replaced."),
@@ -307,6 +325,18 @@ def test_records_of_labelled_fields_are_not_glued() -> None:
         "why it goes on in the next: so.",
     ]
     assert prose_sentences("\n".join(wrapped)) == [" ".join(wrapped)]
+
+
+@pytest.mark.parametrize("following", ["is: one host for all of it.", "of: one host for all of it."])
+def test_a_line_goes_on_before_a_word_with_a_colon_that_is_no_column_s_name(following: str) -> None:
+    line = "Ada wrote down of each of the parts of all that she has tested what this"
+    assert prose_sentences(f"{line}\n{following}") == [f"{line} {following}"]
+
+
+def test_a_row_is_not_glued_to_the_names_of_its_columns() -> None:
+    names = "name of the host, the port that it listens on, what it is there for, owner"
+    for row in ("name of the host: Ada; owner: Bo", "owner: Bo"):
+        assert prose_sentences(f"{names}\n{row}") == [names, row]
 
 
 @pytest.mark.parametrize("begins", ["{}; Produkt: ", "#: {}; Produkt: ", "Nummer (neu): {}; Produkt: "])
@@ -586,6 +616,19 @@ def test_clauses_of_different_kinds_are_apart() -> None:
 
 def test_emphasis_around_code_and_emphasis_is_taken_off_and_code_stays() -> None:
     assert prose_sentences("**Only _once_ use `__init__` of `a`s.**") == ["Only once use __init__ of as."]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (r"Use \*args and \*\*kwargs to pass all.", "Use *args and **kwargs to pass all."),
+        (r"The file \_\_init\_\_.py is read, a\_b too.", "The file __init__.py is read, a_b too."),
+        (r"**All of \*args** is `\*args`, _a\_b_ is `\_`.", r"All of *args is \*args, a_b is \_."),
+        (r"It has 2 \* 3 \* 4 parts, *a \* b* of x\.y.", r"It has 2 * 3 * 4 parts, a * b of x\.y."),
+    ],
+)
+def test_an_escaped_mark_is_read_and_begins_and_ends_no_emphasis(text: str, said: str) -> None:
+    assert prose_sentences(text) == [said]
 
 
 def test_a_line_goes_on_with_a_small_letter_and_behind_a_comma() -> None:

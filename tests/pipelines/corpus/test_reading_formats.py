@@ -703,7 +703,7 @@ DEFINITION = PERMALINK.replace("heading", "definition").replace("¶", "\uf0c1")
         (f"<h1>Ports{PERMALINK}</h1><p>It is 8080.</p>", "Ports\n\nIt is 8080."),
         (
             f'<dl><dt class="sig" id="x"><code>port()</code>{DEFINITION}</dt><dd>It is 8080.</dd></dl>',
-            "port()\nIt is 8080.",
+            "port()\n: It is 8080.",
         ),
         (f"<table><caption>Ports{PERMALINK}</caption><tr><td>A{PERMALINK}<td>B</table>", "Ports\n\nA | B"),
         ('<h2><a href="#x" class="header-anchor" aria-hidden="false">#</a> Ports</h2>', "Ports"),
@@ -736,6 +736,35 @@ def test_links_of_headings_and_definitions_to_themselves_are_left_out(
 ) -> None:
     page = f"<meta charset='utf-8'><body>{body}".encode()
     assert read_pages(tmp_path, {"a": page})["a"][0] == text
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "said"),
+    [
+        (
+            "<dt>node</dt><dd>a machine that runs the pods of the whole cluster</dd>"
+            "<dt>horizontal pod auto scaler</dt><dd>what adds pods</dd><dd>or takes some</dd>",
+            "node\n: a machine that runs the pods of the whole cluster\n\n"
+            "horizontal pod auto scaler\n: what adds pods\n: or takes some",
+            [
+                "node: a machine that runs the pods of the whole cluster",
+                "horizontal pod auto scaler: what adds pods",
+                "or takes some",
+            ],
+        ),
+        ("<dt>a<dt>b<dd><ul><li>c<li>d</ul>", "a\n\nb\n- c\n- d", ["a", "b", "c", "d"]),
+        ("<dt>ax</dt><dd></dd><dt>ox</dt><dd><p>c</p></dd>", "ax\n\nox\n: c", ["ax", "ox: c"]),
+        ("<dt>ax</dt><dd><dl><dt>ox</dt><dd>c</dd></dl></dd>", "ax\n\nox\n: c", ["ax", "ox: c"]),
+        (f"<dt>a</dt><dd><pre>x = 1</pre>{'it ' * 9}", f"a\n\n```\nx = 1\n```\n\n{'it ' * 9}".strip(), None),
+    ],
+    ids=["terms", "list", "empty", "nested", "code"],
+)
+def test_a_definition_names_its_term_and_the_next_term_is_apart(
+    tmp_path: Path, body: str, text: str, said: list[str] | None
+) -> None:
+    read = read_pages(tmp_path, {"a": f"<dl>{body}</dl>".encode()})["a"][0]
+    assert read == text
+    assert said is None or [one.sentence for one in asked_sentences(read)] == said
 
 
 def row(*cells: str) -> str:

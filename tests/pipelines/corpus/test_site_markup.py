@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents
-from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.prose import asked_sentences, prose_sentences
 from pipelines.corpus.reading import site_markup
 from pipelines.corpus.reading.site_markup import cleaned
 from tests.support import papers
@@ -47,6 +47,13 @@ PIECES = (
     "<p>",
     "<li>",
     "<td>",
+    "<tr>",
+    "</tr>",
+    "<table>",
+    "</table>",
+    "<dt>",
+    "<dd>",
+    "</dd>",
     "<br>",
     "<pre>",
     "</pre>",
@@ -188,7 +195,7 @@ def test_text_that_only_looks_like_markup_stays(text: str) -> None:
         ('A.\n\n<aside class="tip">\n\tSaid.\n</aside>\n\nB.\n', "A.\n\n\tSaid.\n\nB.\n"),
         ('<p align="center"><b>One</b> two</p>\n', "One two\n"),
         ("<ul><li>a</li><li>b</li></ul>\n", "- a\n- b\n"),
-        ("<table><tr><td>a</td><td>b</td></tr></table>\n", "a b\n"),
+        ("<table><tr><td>a</td><td>b</td></tr></table>\n", "| a | b |\n"),
         ("| a<br>b | <p>c</p> |\n|---|---|\n", "| a b | c |\n|---|---|\n"),
         ('<h2 id="x">Part</h2>\n', "## Part\n"),
         ('See [it <img src="x.svg" class="y">](a.md).\n', "See [it](a.md).\n"),
@@ -236,6 +243,82 @@ def test_text_that_only_looks_like_markup_stays(text: str) -> None:
     ],
 )
 def test_what_a_site_s_tools_read_is_left_out_of_markdown(text: str, read: str) -> None:
+    assert cleaned(text, "md") == read
+
+
+ROWS = "<tr><td>apple</td><td>the web server</td></tr>\n<tr><td>fig</td><td>the database</td></tr>\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "read"),
+    [
+        (
+            f"<tr><th>Name</th><th>What it is</th></tr>\n{ROWS}",
+            "| Name | What it is |\n|---|---|\n| apple | the web server |\n| fig | the database |\n",
+        ),
+        (ROWS, "| apple | the web server |\n| fig | the database |\n"),
+        (
+            "\n  <thead>\n  <tr>\n    <th>Name</th>\n    <th>It is</th>\n  </tr>\n  </thead>\n  <tr>\n"
+            "  <td>\n\n`a|b`\n\n  </td>\n  <td><p>of *us*</p><p>all \\| more</p></td>\n  </tr>\n"
+            "<tr><td>b</td><td><ul><li>one</li><li>two</li></ul></td></tr>\n",
+            "| Name | It is |\n|---|---|\n| `a\\|b` | of *us* all \\| more |\n| b | - one - two |\n",
+        ),
+        (
+            "<caption>Hosts</caption><tr><th>a<th>b<tr><td rowspan=2>c<td>d<tr><td>e",
+            "Hosts\n\n| a | b |\n|---|---|\n| c | d |\n| c | e |\n",
+        ),
+    ],
+    ids=["titles", "no titles", "blocks", "spans"],
+)
+def test_a_row_of_a_table_in_html_is_a_line_of_markdown(table: str, read: str) -> None:
+    text = f"Before.\n\n<table>{table}</table>\n\nAfter.\n"
+    assert cleaned(text, "md") == f"Before.\n\n{read}\nAfter.\n"
+
+
+def test_cells_of_a_table_in_html_are_asked_with_their_titles() -> None:
+    titles = "<tr><th>Name</th><th>What it is</th></tr>"
+    text = cleaned(f"It runs:\n<table>\n{titles}\n{ROWS}</table>\nIt ends.\n", "md")
+    assert [one.sentence for one in asked_sentences(text)] == [
+        *("It runs:", "It ends."),
+        "Name: apple; What it is: the web server",
+        "Name: fig; What it is: the database",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "read"),
+    [
+        ("<tr><td>One</td></tr><tr><td>Two</td></tr>", "One\nTwo\n"),
+        (
+            "<tr><td>\n\n### One\n\nSaid.\n\n</td><td>\n\n```\nls\n```\n\n</td></tr>",
+            "### One\n\nSaid.\n\n```\nls\n```\n\n",
+        ),
+        ('<tr><td><img src="a.png"></td><td><img src="b.png"></td></tr>', ""),
+        (f"<tr><td>One {'word ' * 400}</td><td>two</td></tr>", f"One {'word ' * 400}two\n"),
+    ],
+    ids=["one column", "blocks of Markdown", "pictures", "long"],
+)
+def test_a_table_that_lays_a_page_out_is_none(table: str, read: str) -> None:
+    assert cleaned(f"<table>{table}</table>\n", "md") == read
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (
+            "Text.\n<dl>\n  <dt>node</dt>\n  <dd>\n    a <b>machine</b> that\n    runs\n  </dd>\n"
+            "  <dt><code>pod</code></dt>\n  <dd><p>the unit</p></dd><dd>or more</dd>\n</dl>\n",
+            "Text.\n\nnode\n: a machine that\n    runs\n\n`pod`\n: the unit\n: or more\n",
+        ),
+        (
+            "<dl><dt>ab</dt><dd><ul><li>one</li><li>two</li></ul></dd><dt>cd</dt><dd>\n\n```\nx\n```\n"
+            "</dd><dt>ef</dt><dd></dd></dl>\nSaid.\n",
+            "ab\n- one\n- two\n\ncd\n\n```\nx\n```\n\nef\nSaid.\n",
+        ),
+    ],
+    ids=["terms", "blocks"],
+)
+def test_a_definition_in_html_is_one_of_markdown(text: str, read: str) -> None:
     assert cleaned(text, "md") == read
 
 
@@ -336,6 +419,43 @@ def test_what_sphinx_alone_reads_is_left_out_of_restructured_text(text: str, rea
     )
 
 
+DEFINED = ".. |pro| replace:: Zorblat\n   |kind|\n.. |kind| replace:: Engine\n.. |logo| image:: a.png\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (
+            "Since |release| the |pro| is |Kind| of |pro|'s, |x| < |pro|_ and |pro|\\ s.\n",
+            "Since […] the Zorblat Engine is Engine of Zorblat Engine's, |x| < Zorblat Engine"
+            " and Zorblat Engines.\n",
+        ),
+        ("Say ``|pro|``, :math:`|pro|`, a|pro| and a || pro |.\n",) * 2,
+        ("As here::\n\n   |pro|\n\n.. code-block:: sh\n\n   echo |pro|\n",) * 2,
+        (
+            ".. note:: |pro| runs.\n\n   So |pro| does.\n",
+            ".. note:: Zorblat Engine runs.\n\n   So Zorblat Engine does.\n",
+        ),
+        ("|logo| |build|\n\nPress |logo| twice.\n", "\n\nPress […] twice.\n"),
+        (
+            "====  =====\nName  It is\n====  =====\nab    |pro|\ncd    new\n====  =====\n",
+            "\n| Name | It is |\n|---|---|\n| ab | Zorblat Engine |\n| cd | new |\n\n",
+        ),
+        ("+---+-----+\n|a  |b |c||\n|   +-----+\n|a  |pro  |\n+---+-----+\n",) * 2,
+    ],
+    ids=["words", "code", "blocks of code", "boxes", "pictures", "table", "drawn table"],
+)
+def test_substitutions_of_restructured_text_are_read_by_what_they_stand_for(text: str, read: str) -> None:
+    definitions = DEFINED.replace("|kind|\n", "Engine\n", 1)
+    assert cleaned(f"{DEFINED}\n{text}", "rst") == f"{definitions}\n{read}"
+
+
+def test_a_substitution_that_only_the_settings_define_is_left_out_of_any_page() -> None:
+    assert cleaned("It is |release| now.\n", "rst") == "It is […] now.\n"
+    many = "".join(f".. |a{n}| replace:: {f'|a{n + 1}| ' * 40}\n" for n in range(9))
+    assert len(cleaned(f"{many}\nIt is |a0|.\n", "rst")) < 100_000
+
+
 PICTURE = f"data:image/png;base64,{'iVBORw0KGgo' * 400}=="
 
 
@@ -381,6 +501,7 @@ def test_a_picture_s_data_count_as_markup(tmp_path: Path) -> None:
 HARD = (
     *("<", "<a ", "<a '", '<a href="', "<!--", "{{", "{{<", "{%", "`", "`` ", "$$", "[!", ":::\n", " ", "\t"),
     *("<b>a</b>", "<p>a</p>", "<td>a</td>|", "<pre>", "{% raw %}", "{% code-x %}", "import {", "..\n"),
+    *("<table>", "<table><tr><td>a</table>", "<dd>a"),
     *(
         "[¶](",
         "[¶](#",

@@ -8,13 +8,14 @@ stays. The data of a picture that are written into the text go, in code too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.extensions import without_extensions
 from pipelines.corpus.markup.mdx import without_expressions
 from pipelines.corpus.markup.parts import names
 from pipelines.corpus.reading.site_sources.markdown_parts import Kind, Part, Scanner
+from pipelines.corpus.reading.site_sources.markdown_tables import table_at
 
 # A shorter one, as in code, may be what a text is about.
 _DATA = re.compile(
@@ -38,6 +39,8 @@ _STYLES = names("""
     strong textarea time title track tt u var wbr
 """)
 _ALWAYS = names("br hr wbr")  # stand alone, with and without attributes
+_UNMARKED = names("dd dl dt h1 h2 h3 h4 h5 h6 hr li ol table ul")  # no definition's mark stands before them
+_BLOCK_BEGINS = re.compile(r"\s*(?:```|~~~|\$\$|[-*+>|]\s|#{1,6}\s)")
 
 
 def without_data(parts: Iterable[str]) -> Iterator[str]:
@@ -60,9 +63,22 @@ def read_markdown(text: str, mdx: bool = False) -> str:
     mdx = mdx or _is_mdx(fences.without(text))
     parts = list(Scanner(text, mdx).parts())
     names = _Names(parts)
+
+    def cell(inside: Sequence[Part]) -> str:
+        page = _Page(mdx)
+        for part in inside:
+            page.add(part, names)
+        return page.text()
+
     page = _Page(mdx)
-    for part in parts:
-        page.add(part, names)
+    at = 0
+    while at < len(parts):
+        if table := table_at(parts, at, cell):
+            lines, at = table
+            page.put(lines)
+        else:
+            page.add(parts[at], names)
+            at += 1
     return page.text()
 
 
@@ -106,6 +122,7 @@ class _Page:
         self._alone: list[Part] = []  # those of the open line
         self._touched = self._just_left_out = False  # something was left out of the open line, or at its end
         self._titled = False  # the open line begins with a title, which stands on a line of its own
+        self._defines = False  # the next words are what a term means
         self._close_gap = False  # lines were left out behind an empty one: the next one, if empty, goes too
         self._behind_code = False  # the next part of the text is
 
@@ -123,6 +140,15 @@ class _Page:
         else:
             self._leave_out(part.instead)
         self._behind_code = (part.text if part.kind is Kind.CODE else part.instead).endswith("`")
+
+    def put(self, lines: Iterable[str]) -> None:
+        """Take the lines of a table, which stand alone."""
+        if self._says:
+            self._end_line("\n")
+        self._open = []
+        for line in lines:
+            self._lines.append(f"{line}\n")
+        self._touched = True
 
     def text(self) -> str:
         self._end_line("")
@@ -142,6 +168,11 @@ class _Page:
             self._add(line)
 
     def _add(self, text: str) -> None:
+        if self._defines and text.strip():
+            self._defines = False
+            if not (self._says or _BLOCK_BEGINS.match(text)):
+                self._open = [": "]
+                text = text.lstrip()
         self._open.append(text)
         self._says = self._says or bool(text.strip())
         self._is_row = self._is_row or "|" in text
@@ -170,14 +201,21 @@ class _Page:
             self._set_apart(name, tag.closing)
         elif not self._says and not tag.closing:
             self._open = []
+        if name in _UNMARKED and not self._is_row:
+            self._begin(name if not tag.closing else "")
         self._leave_out(tag.instead or ("" if tag.closing or self._is_row else _mark(name)))
 
+    def _begin(self, name: str) -> None:
+        """Begin a term, behind an empty line, or what it means, or another block."""
+        self._defines = name == "dd"
+        if name == "dt" and not self._says and self._lines and self._lines[-1].strip():
+            self._lines.append("\n")
+
     def _set_apart(self, name: str, closing: bool) -> None:
-        last = self._open[-1]
         if self._is_row or name in ("td", "th"):
-            if not closing and not last.endswith(" "):
+            if not closing and not self._open[-1].endswith(" "):
                 self._add(" ")
-        elif not last.rstrip(" \t").endswith((">", "-", "*")):  # of a quotation, or a list
+        elif "".join(self._open).strip(" \t>-*"):  # more than marks of a quotation or a list
             self._end_line("\n")
 
     def _end_line(self, end: str) -> None:
