@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents
-from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.prose import asked_sentences, prose_sentences
 from pipelines.corpus.reading import site_markup
 from pipelines.corpus.reading.site_markup import cleaned
 from tests.support import papers
@@ -47,6 +47,13 @@ PIECES = (
     "<p>",
     "<li>",
     "<td>",
+    "<tr>",
+    "</tr>",
+    "<table>",
+    "</table>",
+    "<dt>",
+    "<dd>",
+    "</dd>",
     "<br>",
     "<pre>",
     "</pre>",
@@ -188,7 +195,7 @@ def test_text_that_only_looks_like_markup_stays(text: str) -> None:
         ('A.\n\n<aside class="tip">\n\tSaid.\n</aside>\n\nB.\n', "A.\n\n\tSaid.\n\nB.\n"),
         ('<p align="center"><b>One</b> two</p>\n', "One two\n"),
         ("<ul><li>a</li><li>b</li></ul>\n", "- a\n- b\n"),
-        ("<table><tr><td>a</td><td>b</td></tr></table>\n", "a b\n"),
+        ("<table><tr><td>a</td><td>b</td></tr></table>\n", "| a | b |\n"),
         ("| a<br>b | <p>c</p> |\n|---|---|\n", "| a b | c |\n|---|---|\n"),
         ('<h2 id="x">Part</h2>\n', "## Part\n"),
         ('See [it <img src="x.svg" class="y">](a.md).\n', "See [it](a.md).\n"),
@@ -237,6 +244,62 @@ def test_text_that_only_looks_like_markup_stays(text: str) -> None:
 )
 def test_what_a_site_s_tools_read_is_left_out_of_markdown(text: str, read: str) -> None:
     assert cleaned(text, "md") == read
+
+
+ROWS = "<tr><td>apple</td><td>the web server</td></tr>\n<tr><td>fig</td><td>the database</td></tr>\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "read"),
+    [
+        (
+            f"<tr><th>Name</th><th>What it is</th></tr>\n{ROWS}",
+            "| Name | What it is |\n|---|---|\n| apple | the web server |\n| fig | the database |\n",
+        ),
+        (ROWS, "| apple | the web server |\n| fig | the database |\n"),
+        (
+            "\n  <thead>\n  <tr>\n    <th>Name</th>\n    <th>It is</th>\n  </tr>\n  </thead>\n  <tr>\n"
+            "  <td>\n\n`a|b`\n\n  </td>\n  <td><p>of *us*</p><p>all \\| more</p></td>\n  </tr>\n"
+            "<tr><td>b</td><td><ul><li>one</li><li>two</li></ul></td></tr>\n",
+            "| Name | It is |\n|---|---|\n| `a\\|b` | of *us* all \\| more |\n| b | - one - two |\n",
+        ),
+        (
+            "<caption>Hosts</caption><tr><th>a<th>b<tr><td rowspan=2>c<td>d<tr><td>e",
+            "Hosts\n\n| a | b |\n|---|---|\n| c | d |\n| c | e |\n",
+        ),
+    ],
+    ids=["titles", "no titles", "blocks", "spans"],
+)
+def test_a_row_of_a_table_in_html_is_a_line_of_markdown(table: str, read: str) -> None:
+    text = f"Before.\n\n<table>{table}</table>\n\nAfter.\n"
+    assert cleaned(text, "md") == f"Before.\n\n{read}\nAfter.\n"
+
+
+def test_cells_of_a_table_in_html_are_asked_with_their_titles() -> None:
+    titles = "<tr><th>Name</th><th>What it is</th></tr>"
+    text = cleaned(f"It runs:\n<table>\n{titles}\n{ROWS}</table>\nIt ends.\n", "md")
+    assert [one.sentence for one in asked_sentences(text)] == [
+        *("It runs:", "It ends."),
+        "Name: apple; What it is: the web server",
+        "Name: fig; What it is: the database",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "read"),
+    [
+        ("<tr><td>One</td></tr><tr><td>Two</td></tr>", "One\nTwo\n"),
+        (
+            "<tr><td>\n\n### One\n\nSaid.\n\n</td><td>\n\n```\nls\n```\n\n</td></tr>",
+            "### One\n\nSaid.\n\n```\nls\n```\n\n",
+        ),
+        ('<tr><td><img src="a.png"></td><td><img src="b.png"></td></tr>', ""),
+        (f"<tr><td>One {'word ' * 400}</td><td>two</td></tr>", f"One {'word ' * 400}two\n"),
+    ],
+    ids=["one column", "blocks of Markdown", "pictures", "long"],
+)
+def test_a_table_that_lays_a_page_out_is_none(table: str, read: str) -> None:
+    assert cleaned(f"<table>{table}</table>\n", "md") == read
 
 
 @pytest.mark.parametrize(
@@ -401,6 +464,7 @@ def test_a_picture_s_data_count_as_markup(tmp_path: Path) -> None:
 HARD = (
     *("<", "<a ", "<a '", '<a href="', "<!--", "{{", "{{<", "{%", "`", "`` ", "$$", "[!", ":::\n", " ", "\t"),
     *("<b>a</b>", "<p>a</p>", "<td>a</td>|", "<pre>", "{% raw %}", "{% code-x %}", "import {", "..\n"),
+    *("<table>", "<table><tr><td>a</table>", "<dd>a"),
     *(
         "[¶](",
         "[¶](#",

@@ -8,13 +8,14 @@ stays. The data of a picture that are written into the text go, in code too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipelines.corpus.markup import fences
 from pipelines.corpus.markup.extensions import without_extensions
 from pipelines.corpus.markup.mdx import without_expressions
 from pipelines.corpus.markup.parts import names
 from pipelines.corpus.reading.site_sources.markdown_parts import Kind, Part, Scanner
+from pipelines.corpus.reading.site_sources.markdown_tables import table_at
 
 # A shorter one, as in code, may be what a text is about.
 _DATA = re.compile(
@@ -62,9 +63,22 @@ def read_markdown(text: str, mdx: bool = False) -> str:
     mdx = mdx or _is_mdx(fences.without(text))
     parts = list(Scanner(text, mdx).parts())
     names = _Names(parts)
+
+    def cell(inside: Sequence[Part]) -> str:
+        page = _Page(mdx)
+        for part in inside:
+            page.add(part, names)
+        return page.text()
+
     page = _Page(mdx)
-    for part in parts:
-        page.add(part, names)
+    at = 0
+    while at < len(parts):
+        if table := table_at(parts, at, cell):
+            lines, at = table
+            page.put(lines)
+        else:
+            page.add(parts[at], names)
+            at += 1
     return page.text()
 
 
@@ -126,6 +140,15 @@ class _Page:
         else:
             self._leave_out(part.instead)
         self._behind_code = (part.text if part.kind is Kind.CODE else part.instead).endswith("`")
+
+    def put(self, lines: Iterable[str]) -> None:
+        """Take the lines of a table, which stand alone."""
+        if self._says:
+            self._end_line("\n")
+        self._open = []
+        for line in lines:
+            self._lines.append(f"{line}\n")
+        self._touched = True
 
     def text(self) -> str:
         self._end_line("")
@@ -189,11 +212,10 @@ class _Page:
             self._lines.append("\n")
 
     def _set_apart(self, name: str, closing: bool) -> None:
-        last = self._open[-1]
         if self._is_row or name in ("td", "th"):
-            if not closing and not last.endswith(" "):
+            if not closing and not self._open[-1].endswith(" "):
                 self._add(" ")
-        elif not last.rstrip(" \t").endswith((">", "-", "*")):  # of a quotation, or a list
+        elif "".join(self._open).strip(" \t>-*"):  # more than marks of a quotation or a list
             self._end_line("\n")
 
     def _end_line(self, end: str) -> None:
