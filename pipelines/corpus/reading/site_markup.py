@@ -29,7 +29,7 @@ _MARKS = (  # faster than the pattern, which says for sure
     *("---", "+++", "<", "{", "port", ":::", "[!", ")=", "](", "[source", ":material-", ":octicons-"),
     *(":fontawesome-", ":simple-", "8<-", "///", "++"),
 )
-_RST_TRIGGER = re.compile(r"\A---|^[ \t]*(?:\.\.(?:\s|$)|\+-|=+ +=)", re.M)
+_RST_TRIGGER = re.compile(r"\A---|^[ \t]*(?:\.\.(?:\s|$)|\+-|=+ +=)|\|\w[^|\n]*\|", re.M)
 _DIRECTIVE = re.compile(r"^\.\. [\w-]+::", re.M)  # no plain text has one
 _HEADING = re.compile(
     r"^(?P<marks>#{1,6})[ \t]+(?P<said>[^\n]+)"

@@ -419,6 +419,43 @@ def test_what_sphinx_alone_reads_is_left_out_of_restructured_text(text: str, rea
     )
 
 
+DEFINED = ".. |pro| replace:: Zorblat\n   |kind|\n.. |kind| replace:: Engine\n.. |logo| image:: a.png\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (
+            "Since |release| the |pro| is |Kind| of |pro|'s, |x| < |pro|_ and |pro|\\ s.\n",
+            "Since […] the Zorblat Engine is Engine of Zorblat Engine's, |x| < Zorblat Engine"
+            " and Zorblat Engines.\n",
+        ),
+        ("Say ``|pro|``, :math:`|pro|`, a|pro| and a || pro |.\n",) * 2,
+        ("As here::\n\n   |pro|\n\n.. code-block:: sh\n\n   echo |pro|\n",) * 2,
+        (
+            ".. note:: |pro| runs.\n\n   So |pro| does.\n",
+            ".. note:: Zorblat Engine runs.\n\n   So Zorblat Engine does.\n",
+        ),
+        ("|logo| |build|\n\nPress |logo| twice.\n", "\n\nPress […] twice.\n"),
+        (
+            "====  =====\nName  It is\n====  =====\nab    |pro|\ncd    new\n====  =====\n",
+            "\n| Name | It is |\n|---|---|\n| ab | Zorblat Engine |\n| cd | new |\n\n",
+        ),
+        ("+---+-----+\n|a  |b |c||\n|   +-----+\n|a  |pro  |\n+---+-----+\n",) * 2,
+    ],
+    ids=["words", "code", "blocks of code", "boxes", "pictures", "table", "drawn table"],
+)
+def test_substitutions_of_restructured_text_are_read_by_what_they_stand_for(text: str, read: str) -> None:
+    definitions = DEFINED.replace("|kind|\n", "Engine\n", 1)
+    assert cleaned(f"{DEFINED}\n{text}", "rst") == f"{definitions}\n{read}"
+
+
+def test_a_substitution_that_only_the_settings_define_is_left_out_of_any_page() -> None:
+    assert cleaned("It is |release| now.\n", "rst") == "It is […] now.\n"
+    many = "".join(f".. |a{n}| replace:: {f'|a{n + 1}| ' * 40}\n" for n in range(9))
+    assert len(cleaned(f"{many}\nIt is |a0|.\n", "rst")) < 100_000
+
+
 PICTURE = f"data:image/png;base64,{'iVBORw0KGgo' * 400}=="
 
 

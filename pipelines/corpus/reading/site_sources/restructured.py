@@ -1,5 +1,5 @@
 """Read reStructuredText as its readers see it: without comments, labels, and the options of directives, its
-tables as Markdown has them.
+tables as Markdown has them, and what substitutions stand for.
 
 What stands in a literal block, or in a directive that shows code, stays as it stands.
 """
@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 
 from pipelines.corpus.as_markdown import rst_tables
+from pipelines.corpus.markup.parts import LEFT_OUT
+from pipelines.corpus.reading.site_sources.substitutions import Substitutions
 
 _DIRECTIVE = re.compile(r"([ \t]*)\.\. +(?:\|[^|\n]+\| +)?([\w.+:-]*\w)::(?:\s|$)")
 _COMMENT = re.compile(r"([ \t]*)\.\.(?:[ \t]+(?![_\[|]).*)?$")
 _LABEL = re.compile(r"[ \t]*\.\. _(?:[^:`\\]|\\.)+:[ \t]*$")
+_BORDER = re.compile(r"[ \t]*\+[-=]")  # of a table that stays as it stands
 _OPTION = re.compile(r"[ \t]+:([\w-]+):(?:\s|$)")
 _SHOWN = re.compile(r"alt|caption|header|subtitle|summary|synopsis|title")  # options with words
 _UNSEEN = re.compile(
@@ -39,6 +42,8 @@ class _Page:
         self.lines = lines
         self.at = 0
         self.kept: list[str] = []
+        self._substitutions = Substitutions(lines)
+        self._is_drawn = False  # the last line is a table's
         self._literal: int | None = None  # the column that ends a literal block
         self._may_begin = True  # explicit markup may begin here: behind an empty line, or other such markup
 
@@ -50,9 +55,9 @@ class _Page:
             return
         self._literal = None
         if self._may_begin and (table := rst_tables.drawn(self.lines, self.at)):
-            self._put(*table)
+            self._put([self._substitutions.put_in(row, cells=True) for row in table[0]], table[1])
         elif not self._may_begin or not line.lstrip().startswith(".."):
-            self._keep(line)
+            self._keep(line, self._said(line))
             self._literal = _indent(line) if line.rstrip().endswith("::") else None
         elif found := _DIRECTIVE.match(line):
             self._directive(found)
@@ -61,11 +66,19 @@ class _Page:
         elif _COMMENT.match(line):
             self._leave_out(self._end_of_comment(line))
         else:
-            self._keep(line)
+            self._keep(line, self._said(line))
             self._may_begin = True
 
-    def _keep(self, line: str) -> None:
-        self.kept.append(line)
+    def _said(self, line: str) -> str:
+        """Return a line with what its substitutions stand for; bars of a table are none."""
+        self._is_drawn = bool(_BORDER.match(line)) or (self._is_drawn and line.lstrip().startswith("|"))
+        said = line if self._is_drawn else self._substitutions.put_in(line)
+        begins = not self.kept or not self.kept[-1].strip()
+        shows_nothing = said != line and not said.replace(LEFT_OUT, "").strip()
+        return "" if begins and shows_nothing else said  # a row of pictures
+
+    def _keep(self, line: str, said: str | None = None) -> None:
+        self.kept.append(line if said is None else said)
         self.at += 1
         self._may_begin = not line.strip()
 
@@ -84,9 +97,9 @@ class _Page:
         if name in (rst_tables.LISTED, rst_tables.SEPARATED):
             end = self._end_of_block(self.at + 1, indent)
             if table := rst_tables.listed(name, self.lines[self.at : end]):
-                self._put([line, *table], end)
+                self._put([line, *(self._substitutions.put_in(row, cells=True) for row in table)], end)
                 return
-        self._keep(line)
+        self._keep(line, self._said(line))
         while self._goes_on(self.at, indent) and (option := _OPTION.match(self.lines[self.at])):
             end = self.at + 1
             while self._goes_on(end, _indent(option[0])) and not _OPTION.match(self.lines[end]):
