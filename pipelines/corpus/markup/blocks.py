@@ -74,9 +74,9 @@ def without_blocks(text: str) -> str:
 
 
 def _without_templates(text: str) -> str:
-    """Put a mark where a template's tag stands for a word; where it stands for a link's target, none, but a
-    target as long: by its length it is known why a line ends before it."""
-    return _TEMPLATE_TAG.sub(SLOT, _TEMPLATE_TARGET.sub(lambda target: "#" * len(target[0]), text))
+    """Put a mark where a template's tag stands for a word, and as many as it has characters where it stands
+    for a link's target, which goes with the link: by its length it is known why a line ends before it."""
+    return _TEMPLATE_TAG.sub(SLOT, _TEMPLATE_TARGET.sub(lambda target: SLOT * len(target[0]), text))
 
 
 def _without_boxes(text: str) -> str:

@@ -104,6 +104,8 @@ def test_a_link_whose_target_a_template_writes_is_read_by_its_text() -> None:
     for target in ('{{< ref "a.md" >}}', "{{ site.url }}{% link b.md %}", '/c/{{ d }} "Title"'):
         assert prose_sentences(f"Read [the guide]({target}) first.") == ["Read the guide first."]
     assert prose_sentences("Read {{ guide }} first. It is (so {{ x }}).") == []
+    torn = "Get [the written approval of\n\nofficials]({% page '/who-they-are' %}) first. It is short."
+    assert prose_sentences(torn) == ["Get [the written approval of", "It is short."]
 
 
 @pytest.mark.parametrize(
