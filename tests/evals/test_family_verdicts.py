@@ -244,8 +244,8 @@ def test_a_margin_that_no_number_of_items_bears_out_is_said_to_be_one() -> None:
 
 
 def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> None:
-    """30 of 1,000 lost, the margin of behaviour."""
-    clean, lost = items(1000, 1000), items(970, 1000)
+    """3 of 100 lost, the margin of behaviour, which chance may be."""
+    clean, lost = items(100, 100), items(97, 100)
     found = verdict({"ifeval": {"clean": clean, "midtrained": lost, "recovered": lost}})
     assert found["axes"]["behaviour"]["needed_n"] is None
     (line,) = (line for line in summary(found) if line.startswith("behaviour"))
@@ -257,13 +257,15 @@ def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> N
 
 
 def test_a_comparison_says_that_a_loss_is_shown_where_its_size_alone_is_open() -> None:
-    clean = items(541, 541)
-    (row,) = compared("ifeval", clean, items(520, 541))  # 21 lost: 3.9 points, where 3 may be
-    said = comparison.claim_sentence(row)
+    open_size = [(541, 520), (1000, 970)]  # 3.9 points lost, where 3 may be; and exactly 3
+    rows = [compared("ifeval", items(n, n), items(kept, n))[0] for n, kept in open_size]
     words = (
         "a loss is shown, by its estimate no smaller than the margin: more questions would hardly clear it"
     )
-    assert said.startswith(f"underpowered, it is not shown whether b is at most 3 points worse: {words} (")
+    for said in map(comparison.claim_sentence, rows):
+        assert said.startswith(
+            f"underpowered, it is not shown whether b is at most 3 points worse: {words} ("
+        )
 
 
 def test_the_number_of_questions_that_the_documentation_states() -> None:
