@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -244,8 +245,9 @@ def test_a_margin_that_no_number_of_items_bears_out_is_said_to_be_one() -> None:
 
 
 def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> None:
-    """3 of 100 lost, the margin of behaviour, which chance may be."""
-    clean, lost = items(100, 100), items(97, 100)
+    """250 gained and 280 lost of 1,000: the margin of behaviour, though chance may have done it."""
+    clean = items(750, 1000)
+    lost = [replace(item, passed=number >= 280) for number, item in enumerate(clean)]
     found = verdict({"ifeval": {"clean": clean, "midtrained": lost, "recovered": lost}})
     assert found["axes"]["behaviour"]["needed_n"] is None
     (line,) = (line for line in summary(found) if line.startswith("behaviour"))
