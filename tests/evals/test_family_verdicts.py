@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -245,9 +244,8 @@ def test_a_margin_that_no_number_of_items_bears_out_is_said_to_be_one() -> None:
 
 
 def test_a_difference_that_no_number_of_prompts_decides_is_said_to_be_one() -> None:
-    """250 gained and 280 lost of 1,000: the margin of behaviour, though chance may have done it."""
-    clean = items(750, 1000)
-    lost = [replace(item, passed=number >= 280) for number, item in enumerate(clean)]
+    """299 of 10,000 lost, one less than the margin of behaviour."""
+    clean, lost = items(10_000, 10_000), items(9701, 10_000)
     found = verdict({"ifeval": {"clean": clean, "midtrained": lost, "recovered": lost}})
     assert found["axes"]["behaviour"]["needed_n"] is None
     (line,) = (line for line in summary(found) if line.startswith("behaviour"))

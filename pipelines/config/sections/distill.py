@@ -73,8 +73,8 @@ class DistillConfig(Section):
     more_steps: int = Field(
         default=0,
         ge=0,
-        description="further ones at most, while the divergence from the teacher falls by a tenth from half "
-        "of `steps` to the next half; of methods without a teacher's signal none",
+        description="further ones at most, while the divergence from the teacher falls by a twentieth from "
+        "half of `steps` to the next half; of methods without a teacher's signal none",
     )
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(

@@ -26,13 +26,13 @@ def ended(divergences: list[float], least: int, *, from_step: int = 1) -> int | 
     ("stretches", "step"),
     [
         ([2.0, 2.0, 1.0], 20),  # nothing falls from the first stretch to the second
-        ([2.0, 1.0, 0.95], 30),
-        ([2.0, 1.0, 0.8, 0.7, 0.7], 50),
+        ([2.0, 1.0, 0.96], 30),
+        ([2.0, 1.0, 0.9, 0.84, 0.84], 50),
         ([2.0, 1.0, 0.8, 0.7, 0.6], None),  # goes on to the last step
         ([2.0, 1.0, 1.2], 30),  # it grows
     ],
 )
-def test_further_steps_end_where_a_stretch_is_less_than_a_tenth_below_the_one_before(
+def test_further_steps_end_where_a_stretch_is_less_than_a_twentieth_below_the_one_before(
     stretches: list[float], step: int | None
 ) -> None:
     assert ended([value for value in stretches for _ in range(10)], least=20) == step
