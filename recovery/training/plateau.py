@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from statistics import fmean
 
-# Of the divergence, from one stretch to the next. A tenth ended a recovery of which 60 further steps brought four
-# points more (docs/real-recovery.md); a stretch of 30 steps is 4 % below one of the same level by chance.
+# Of the divergence, from one stretch to the next. A tenth ended a recovery of which 60 further steps brought
+# four points more (docs/real-recovery.md); by chance two stretches of 30 steps differ by some 4 %.
 LEAST_FALL = 0.05
 MEASURES = ("reverse_kl", "k1_reverse_kl")  # of a step that trained on any token, the first that it reports
 

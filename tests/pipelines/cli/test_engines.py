@@ -218,12 +218,12 @@ def test_a_served_checkpoint_chats_as_it_was_trained_and_judged(
         return SimpleNamespace(start=lambda on_wait: None, stop=lambda: None)
 
     monkeypatch.setattr(vllm_server, "Server", server)
-    args = "model.template_args"
-    cases: list[dict[str, Any]] = [{args: {"enable_thinking": False, "today": "2026-01-31"}}, {args: {}}]
+    thinks_not = {"model.template_args": {"enable_thinking": False, "today": "2026-01-31"}}
+    own = {"engine.arguments": {"default-chat-template-kwargs": "{}"}}
     with Workspace.open(home) as ws:
-        own = {"engine.arguments": {"default-chat-template-kwargs": "{}"}}
-        for changes in (*cases, own):
-            vars(ws)["config"] = changed(ws.config, changes)
+        began = ws.config
+        for changes in (thinks_not, {}, thinks_not | own):
+            vars(ws)["config"] = changed(began, changes)
             with engine_places.serve(ws, "base", host="127.0.0.1", port=0, rank=0):
                 pass
     assert made == ['{"enable_thinking": false}', None, "{}"]

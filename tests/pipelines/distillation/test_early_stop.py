@@ -210,7 +210,7 @@ def test_twice_in_a_row_and_across_a_kill(home: Workspace, prompts: Path) -> Non
         return {"said": [*said, alone(20, {})]}
 
     *quiet, stop, lone = run_stage(home, "distill", work, config={})["said"]
-    assert quiet == [None] * 4 and stop.startswith("step 10: behaviour is back") and lone is None
+    assert quiet == [None] * 4 and stop.startswith("after 10 steps behaviour is back") and lone is None
 
 
 def test_the_clean_model_answers_the_probe_once_a_run(
