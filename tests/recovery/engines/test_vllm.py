@@ -21,6 +21,7 @@ import torch
 from recovery.engines.canary import trainer_logprobs
 from recovery.engines.engine_sampler import EngineSampler
 from recovery.engines.engine_teacher import EngineTeacher
+from recovery.engines.json_client import JsonClient
 from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import VllmEngine
@@ -296,12 +297,15 @@ def test_only_the_adapter_travels(
         engine.close()
 
 
-def test_recover_serve_answers_and_leaves_nothing_behind_when_killed(directory: Path, tmp_path: Path) -> None:
+def test_recover_serve_answers_chats_as_set_and_leaves_nothing_behind_when_killed(
+    directory: Path, tmp_path: Path
+) -> None:
     recover = "from pipelines.cli import main; main()"
     command = [sys.executable, "-c", recover, "-q", "--home", str(tmp_path)]
     subprocess.run([*command, "init", "--model", str(directory), "--preset", "microworld"], check=True)
-    with (tmp_path / "recover.yaml").open("a") as settings:
-        settings.write("\nengine: {eager: true, cpu_cache_gib: 0.25}\n")
+    settings = tmp_path / "recover.yaml"
+    chats = settings.read_text().replace("model:\n", "model:\n  template_args: {enable_thinking: false}\n", 1)
+    settings.write_text(f"{chats}\nengine: {{eager: true, cpu_cache_gib: 0.25}}\n")
     serving = subprocess.Popen(
         [*command, "--json", "serve", "base", "--port", "0"], stdout=subprocess.PIPE, text=True
     )
@@ -313,6 +317,10 @@ def test_recover_serve_answers_and_leaves_nothing_behind_when_killed(directory: 
         said += line
     found = json.loads(said)
     assert ServerEngine([found["url"]], SETTINGS).models == [found["checkpoint"]]
+    asked = {"model": found["checkpoint"], "messages": MESSAGES[0]}
+    read = JsonClient(1).post(f"{found['url']}/tokenize", asked, 60)["tokens"]
+    thinks_not = tiny.load(directory, template_args={"enable_thinking": False})
+    assert read == thinks_not.prompt_ids(MESSAGES[0]) != tiny.load(directory).prompt_ids(MESSAGES[0])
     below = descendants(serving.pid)
     assert len(below) >= 3  # the guard, the server, and the engine that it started
     serving.kill()
