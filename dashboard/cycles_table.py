@@ -138,7 +138,7 @@ def _controls(address: Address, found: int, total: int, recorded: int) -> Html:
         tag("h2", title, tag("span", counted, class_="soft")),
         tag(
             "div",
-            search_field("number, documents, note, name"),
+            search_field("folder, name, note"),
             choose("Verdict", "status", STATUSES, address.choice("status", STATUSES, "")),
             choose("Review", "review", REVIEWS, address.choice("review", REVIEWS, "")),
             class_="controls",
