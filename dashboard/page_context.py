@@ -64,6 +64,10 @@ class PageContext:
     def cycle_numbers(self) -> list[int]:
         return self.cached("numbers", lambda: queries.cycle_numbers(self.db))
 
+    def judged(self, number: int) -> dict[str, Any]:
+        """Return a cycle with its scores, but for those on earlier documents."""
+        return self.cached(("judged", number), lambda: queries.cycle(self.db, number, earlier=False))
+
     def projects(self) -> list[str]:
         return self.cached("projects", lambda: queries.projects(self.db))
 

@@ -125,22 +125,6 @@ def shows_loss_to_clean(cycle: Mapping[str, Any]) -> bool:
     return _likely_lost(verdict, against_clean & blocking(verdict, cycle.get("required")).keys())
 
 
-def longer_recovery(cycle: int, job: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the words of the command that goes on with a cycle's recovery as its recorded job has begun it;
-    `now` are the settings of recovery that the command finds itself: any that it does not find are named.
-
-    Another seed, or the same prompts would come in the same order; and no second mixture of clean weights."""
-    began = job["settings"]["distill"]
-    words = ["distill", "--student", f"cycle:{cycle}"]
-    if job.get("recover_with") != "merge":  # which reads none of these
-        for name in ("prompts", "method", "rehearsal"):
-            if (given := began.get(name, now.get(name))) != now.get(name):
-                words += [f"--{name}", str(given)]
-    if now.get("merge") != 0:
-        words += ["--merge", "0"]
-    return [*words, "--seed", str(job["seed"] + 1)]
-
-
 def _likely_lost(verdict: Mapping[str, Any], names: Iterable[str]) -> bool:
     return any(is_likely_lost(verdict["axes"].get(name, {})) for name in names)
 

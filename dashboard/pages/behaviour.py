@@ -47,8 +47,7 @@ def build(context: PageContext, address: Address) -> Html:
         "div", tag("h1", f"Behaviour in cycle {number}"), _controls(address, numbers, number), class_="head"
     )
     if not scores:
-        cycle = context.cached(("judged", number), lambda: queries.cycle(context.db, number, earlier=False))
-        note = not_asked(cycle, "score", suite, " It comes with the first measurement.")
+        note = not_asked(context.judged(number), "score", suite, " It comes with the first measurement.")
         return tag("section", head, note, class_="card")
     if not any(scores.values()):
         why = f"The scores of {suite} are not split by {_detail(suite)[1]}."

@@ -34,7 +34,7 @@ def build(context: PageContext, address: Address) -> Html:
         return empty("No cycle yet", _asking(context, "json", "refusals"))
     number = address.number("n") or numbers[-1]
     first = max(numbers[0], number - SHOWN + 1)
-    cycle = context.cached(("judged", number), lambda: queries.cycle(context.db, number, earlier=False))
+    cycle = context.judged(number)
     suites = (*SUITES, *verdict_parts.tasks_of(cycle))
     found = context.cached(
         ("families", first, number, suites), lambda: scores(context, first, number, suites)

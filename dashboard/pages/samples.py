@@ -56,7 +56,7 @@ def build(context: PageContext, address: Address) -> Html:
     if not scores:
         chosen = _controls(address, numbers, number, suites, [], {})
         head = tag("div", title, chosen, class_="head")
-        return tag("section", head, not_asked(_judged(context, number), "answers", suite), class_="card")
+        return tag("section", head, not_asked(context.judged(number), "answers", suite), class_="card")
     counts = context.cached(("flips", number, suite), lambda: queries.flip_counts(context.db, scores))
     flips = {name: (words, _count(wanted, scores, counts)) for name, (words, wanted) in FLIPS.items()}
     kinds = _kinds(rows)
@@ -70,12 +70,8 @@ def _suites(context: PageContext, address: Address, numbers: list[int]) -> dict[
     number = address.number("n")
     shown = {number} & set(numbers) if number else numbers[-LOOKED_BACK:]
     return SUITES | {
-        name: name for one in shown for name in _judged(context, one)["scores"] if name not in SUITES
+        name: name for one in shown for name in context.judged(one)["scores"] if name not in SUITES
     }
-
-
-def _judged(context: PageContext, number: int) -> Mapping[str, Any]:
-    return context.cached(("judged", number), lambda: queries.cycle(context.db, number, earlier=False))
 
 
 def _marks(scores: Mapping[str, int]) -> Html | None:

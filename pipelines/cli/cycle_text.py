@@ -72,7 +72,6 @@ def broke_off(row: dict[str, Any]) -> bool:
 def recovery_command(ws: Workspace, row: dict[str, Any]) -> str:
     """Return the command that recovers the model of a rejected cycle further, as the cycle itself did."""
     from db.reads import queries
-    from evals.verdict_sentences import longer_recovery
     from pipelines.corpus.reading.tree import companions
     from pipelines.runs.pinned_inputs import folder_here
 
@@ -85,7 +84,23 @@ def recovery_command(ws: Workspace, row: dict[str, Any]) -> str:
     now["prompts"] = companions(folder_here(ws, Path(job["docs"]))).get("prompts", now.get("prompts"))
     if Path(asked).is_absolute() and not Path(asked).exists():  # as of a home that was moved
         now["prompts"] = asked
-    return ws.command(*longer_recovery(row["cycle"], job, now))
+    return ws.command(*_longer_recovery(row["cycle"], job, now))
+
+
+def _longer_recovery(cycle: int, job: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the words of the command that goes on with a cycle's recovery as its recorded job has begun it;
+    `now` are the settings of recovery that the command finds itself: any that it does not find are named.
+
+    Another seed, or the same prompts would come in the same order; and no second mixture of clean weights."""
+    began = job["settings"]["distill"]
+    words = ["distill", "--student", f"cycle:{cycle}"]
+    if job.get("recover_with") != "merge":  # which reads none of these
+        for name in ("prompts", "method", "rehearsal"):
+            if (given := began.get(name, now.get(name))) != now.get(name):
+                words += [f"--{name}", str(given)]
+    if now.get("merge") != 0:
+        words += ["--merge", "0"]
+    return [*words, "--seed", str(job["seed"] + 1)]
 
 
 def axis_line(name: str, verdict: dict[str, Any]) -> str:

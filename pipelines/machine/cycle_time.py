@@ -145,10 +145,11 @@ def estimate(
     times = {suite.name: timed.suite(suite, recorded=suite.name in recorded) for suite in suites}
     further = times.pop(FURTHER, 0.0)
     midtraining = timed.midtraining(job, mix, _earlier_tokens(ws, job))
-    recovery = 0.0 if ways else recovering.recovery(job, settings.distill)
-    more = _more(settings.distill) * recovery
-    found = CycleTime(sum(times.values()), midtraining, recovery, further, more_recovery=more)
-    return recovering.choice(found, job, suites, ways) if ways else found
+    trained = [one for one in ways or [settings.distill] if one is not None]
+    seconds = [recovering.recovery(job, one) for one in trained]
+    more = sum(sure * (one.most_steps / one.steps - 1) for one, sure in zip(trained, seconds, strict=True))
+    found = CycleTime(sum(times.values()), midtraining, sum(seconds), further, more_recovery=more)
+    return timed.choice(found, job, suites, len(ways)) if ways else found
 
 
 def _recomputing(ws: Workspace, job: CycleJob) -> tuple[bool, bool]:
@@ -209,28 +210,20 @@ class _Timed:
         sharing = sharing_processes(settings, _usual(job), self.processes)
         return self.spent(recovery_tokens(settings, _usual(job)), self.processes, sharing)
 
-    def choice(
-        self,
-        others: CycleTime,
-        job: CycleJob,
-        suites: Sequence[Suite],
-        ways: Sequence[DistillConfig | None],
-    ) -> CycleTime:
-        """Return the time of a cycle that tries these ways, from that of its other stages.
+    def choice(self, found: CycleTime, job: CycleJob, suites: Sequence[Suite], ways: int) -> CycleTime:
+        """Return the time of a cycle that tries up to so many ways, from that without their evaluations.
 
         The scores of the way that is taken are those of the recovered model. Of earlier
         documents the midtrained model is asked as well. Writing mixtures counts nothing.
         """
         earlier = sum(self.once(suite) for suite in suites if suite.name.startswith(EARLIER))
         once = earlier + sum(self.once(suite) for suite in suites if ":" not in suite.name)
-        trained = [(self.recovery(job, one), _more(one)) for one in ways if one is not None]
         sure = 1 if job.recover_with == "merge" else 0  # evaluated in any case; auto may need no way
         return replace(
-            others,
-            evaluations=others.evaluations + earlier - (1 - sure) * once,
-            recovery=(len(ways) - sure) * once + sum(seconds for seconds, _ in trained),
-            ways=len(ways),
-            more_recovery=sum(seconds * more for seconds, more in trained),
+            found,
+            evaluations=found.evaluations + earlier - (1 - sure) * once,
+            recovery=found.recovery + (ways - sure) * once,
+            ways=ways,
         )
 
     def spent(self, tokens: StageTokens, answering: int = 1, sharing: float | None = None) -> float:
@@ -267,11 +260,6 @@ class _Timed:
                 experts = one.copies * (1 - (1 - one.used / one.copies) ** rows)
                 met += (experts - one.used) * one.inputs * one.outputs
         return met
-
-
-def _more(settings: DistillConfig) -> float:
-    """Return the steps that may follow, as a share of those that are taken in any case."""
-    return settings.most_steps / settings.steps - 1
 
 
 def _earlier_tokens(ws: Workspace, job: CycleJob) -> int:

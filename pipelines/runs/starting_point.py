@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from db.cycle_names import ENDED
 from db.reads import queries
 from pipelines.config.jobs import CycleJob
 from pipelines.runs.current import without
 from pipelines.runs.workspace import Workspace
 
-JUDGED = ("accepted", "rejected")  # cycles that came to a verdict
 REJECTED = ("reject", "rejected")  # by a review, by the verdict
 MODELS = {"recovered_id": "model", "midtrained_id": "midtrained model"}
 
@@ -21,7 +21,7 @@ def starting_point(ws: Workspace, job: CycleJob, number: int) -> str:
     before = queries.cycle_models(ws.tracker.db, before=number)
     named = "base, the clean model" if job.student == job.clean else _named(ws, job.student, before)
     named += without(ws, job.student, but=number)
-    newest = next((row for row in before if row["status"] in JUDGED), None)
+    newest = next((row for row in before if row["status"] in ENDED), None)
     if newest is None or newest["decision"] not in REJECTED:
         return named
     rejected = newest["number"]
